@@ -1,0 +1,1 @@
+"""One module per architecture. A module here is found by itself; nothing is registered by hand."""

@@ -1,0 +1,152 @@
+"""Every error that a person can meet, in one tree.
+
+An error says what happened and to what (`detail`), and what to do next (`hint`). `code` is stable and is what
+programs match on; `status` is the HTTP status under which the API reports it. The command line prints
+`detail` and `hint` on one line and exits with 2.
+"""
+
+from __future__ import annotations
+
+
+class AtlasError(Exception):
+    """The root: never raised itself."""
+
+    code = "error"
+    status = 500
+
+    def __init__(self, detail: str, hint: str = "", **facts: object) -> None:
+        """`facts` are further members of the problem document (they must be JSON values)."""
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return f"{self.detail} {self.hint}".strip()
+
+
+class DeclarationError(AtlasError):
+    """A declaration contradicts itself: an unknown axis, an edge to nowhere, a symbol never declared."""
+
+    code = "bad-declaration"
+
+
+# --- sources
+
+
+class SourceError(AtlasError):
+    """A pinned source cannot be used."""
+
+    code = "source"
+
+
+class SourceUnavailable(SourceError):
+    """No verified copy of the file is on this machine."""
+
+    code = "source-unavailable"
+    status = 404
+
+
+class SourceMismatch(SourceError):
+    """A file is there, but it is not the pinned one; `detail` names both hashes."""
+
+    code = "source-mismatch"
+    status = 500
+
+
+class AnchorError(SourceError):
+    """An anchor resolves to no expression, or to more than one."""
+
+    code = "anchor"
+
+
+# --- what the reader asked for
+
+
+class NotFound(AtlasError):
+    """There is no such model, node, run, layer or step."""
+
+    code = "not-found"
+    status = 404
+
+
+class NotComputed(NotFound):
+    """The node exists, but this pass does not compute it; `detail` says why."""
+
+    code = "not-computed"
+
+
+class BadRequest(AtlasError):
+    """The request cannot be understood, or asks for what cannot be."""
+
+    code = "bad-request"
+    status = 422
+
+
+class TooLarge(BadRequest):
+    """A prompt, a body or an answer is over its limit; `detail` names the limit."""
+
+    code = "too-large"
+    status = 413
+
+
+class TooMany(AtlasError):
+    """The queue, or a client's share of it, is full."""
+
+    code = "too-many"
+    status = 429
+
+
+class Conflict(AtlasError):
+    """The request is good, but not now: no checkpoint here, or the run has not finished."""
+
+    code = "conflict"
+    status = 409
+
+
+class NoCheckpoint(Conflict):
+    """The model's weights are not on this machine, so it cannot run itself."""
+
+    code = "no-checkpoint"
+
+
+class NotReady(AtlasError):
+    """The engine has not finished starting."""
+
+    code = "not-ready"
+    status = 503
+
+
+# --- weights and the machine
+
+
+class CheckpointError(AtlasError):
+    """Weights are corrupt, truncated, of another architecture, or do not fit the declaration."""
+
+    code = "checkpoint"
+
+
+class FetchError(AtlasError):
+    """Something that must be downloaded could not be."""
+
+    code = "fetch"
+    status = 503
+
+
+class StorageError(AtlasError):
+    """The data directory cannot be read or written (permissions, a full disk)."""
+
+    code = "storage"
+    status = 507
+
+
+class EnvironmentUnfit(AtlasError):
+    """This Python, or something that it lacks, cannot run the atlas."""
+
+    code = "environment"
+
+
+class AssetMissing(EnvironmentUnfit):
+    """A browser library was not installed."""
+
+    code = "asset-missing"

@@ -1,0 +1,1 @@
+"""From a captured tensor to what a person sees: statistics, slices, checks."""

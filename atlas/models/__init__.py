@@ -1,0 +1,1 @@
+"""One module per publisher: names, dates, lineage, and where each configuration is cited."""
