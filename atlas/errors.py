@@ -60,6 +60,27 @@ class AnchorError(SourceError):
     code = "anchor"
 
 
+# --- drawing
+
+
+class RenderError(AtlasError):
+    """An equation, a diagram or a piece of code cannot be drawn."""
+
+    code = "render"
+
+
+class JavaScriptError(RenderError):
+    """A drawing library threw, or took too long."""
+
+    code = "javascript"
+
+
+class EquationError(RenderError):
+    """The TeX of a declaration is wrong; `detail` names it."""
+
+    code = "equation"
+
+
 # --- what the reader asked for
 
 

@@ -1,0 +1,132 @@
+"""One JavaScript engine (V8) inside this process, for the libraries that draw: KaTeX and ELK.
+
+Owns the engine's life, its lock, the loading of scripts, and the way values go in and out (as JSON).
+Knows nothing of what the scripts do.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from py_mini_racer import JSEvalException, JSPromise, JSPromiseError, JSTimeoutException, MiniRacer
+
+from atlas.errors import JavaScriptError
+
+# Layout libraries use setTimeout only to let a caller go first, and nothing here waits: a callback runs as soon as
+# the current script has finished, whatever its delay.
+# `__call` hands a failure back as a value: its message is then the thrower's own, without the engine's stack.
+_PRELUDE = """
+globalThis.global = globalThis;  // the name under which ELK looks for Map and the like
+(() => {
+  const waiting = new Set();
+  let last = 0;
+  globalThis.setTimeout = (callback, _delay, ...values) => {
+    const id = ++last;
+    waiting.add(id);
+    Promise.resolve().then(() => { if (waiting.delete(id)) callback(...values); });
+    return id;
+  };
+  globalThis.clearTimeout = id => { waiting.delete(id); };
+
+  const done = value => JSON.stringify({ value: value === undefined ? null : value });
+  const failed = thrown => JSON.stringify({ failure: String(thrown?.message ?? thrown) });
+  globalThis.__call = (callee, values) => {
+    try {
+      const value = callee()(...JSON.parse(values));
+      if (typeof value?.then !== "function") return done(value);
+      return Promise.resolve(value).then(done).catch(failed);
+    } catch (thrown) {
+      return failed(thrown);
+    }
+  };
+})();
+"""
+
+
+class JavaScript:
+    """An engine with its own global scope. Any thread may use it; calls take turns.
+
+    The engine starts at the first use and stops with `close`, or by itself when the process ends.
+    """
+
+    def __init__(self, timeout: float = 30.0) -> None:
+        """`timeout`: seconds that one script or call may take, its promise included."""
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._loaded: set[Path] = set()
+        self._defined: dict[str, str] = {}
+        self._engine: MiniRacer | None = None
+
+    def load(self, script: Path) -> None:
+        """Run a script file, unless this engine has already. Raises JavaScriptError."""
+        with self._lock:
+            if script not in self._loaded:
+                self._run(script.read_text(encoding="utf-8"), script.name)
+                self._loaded.add(script)
+
+    def define(self, name: str, expression: str) -> None:
+        """Keep the value of `expression` (a function, say) as the global `name`, unless it is there already.
+
+        Raises JavaScriptError.
+        """
+        with self._lock:
+            if self._defined.get(name) != expression:
+                self._run(f"globalThis[{json.dumps(name)}] = ({expression}\n); null", name)
+                self._defined[name] = expression
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """What `function` (an expression that names one) returns; a promise is awaited.
+
+        Arguments and result are JSON values; undefined becomes None. Raises JavaScriptError if the function
+        throws, its promise is rejected or never settled, or time runs out.
+        """
+        values = json.dumps(json.dumps(arguments))
+        with self._lock:
+            answer = self._run(f"__call(() => ({function}), {values})", function)
+        reply = json.loads(str(answer))
+        if "failure" in reply:
+            raise JavaScriptError(f"{function} failed in JavaScript: {reply['failure']}")
+        return reply["value"]
+
+    def close(self) -> None:
+        """Stop the engine. The next use starts a fresh one, in which nothing is loaded or defined."""
+        with self._lock:
+            if self._engine is not None:
+                self._finalizer()
+                self._engine = None
+                self._loaded.clear()
+                self._defined.clear()
+
+    def _run(self, code: str, name: str) -> object:
+        """Evaluate `code`, then wait for its promise, if it is one."""
+        engine = self._started()
+        try:
+            value = engine.eval(code, timeout_sec=self._timeout)
+            return value.get(timeout=self._timeout) if isinstance(value, JSPromise) else value
+        except JSTimeoutException as error:
+            raise JavaScriptError(f"{name} took more than {self._timeout:g} s in JavaScript.") from error
+        except (JSEvalException, JSPromiseError) as error:
+            raise JavaScriptError(f"{name} failed in JavaScript: {error}") from error
+
+    def _started(self) -> MiniRacer:
+        if self._engine is None:
+            # Made inside a running event loop, the engine would live on that loop and block it. A fresh thread
+            # has none, so the engine gets a loop and a thread of its own.
+            with ThreadPoolExecutor(max_workers=1) as thread:
+                engine = thread.submit(MiniRacer).result()
+            engine.eval(_PRELUDE)
+            self._finalizer = weakref.finalize(self, engine.close)
+            self._engine = engine
+        return self._engine
+
+
+@cache
+def shared() -> JavaScript:
+    """The process's one engine: all that draws uses it."""
+    return JavaScript()
