@@ -137,7 +137,7 @@ def _pick(modules: Path, vendor: Path) -> dict[str, str]:
         found = sorted(modules.glob(pattern))
         if not found:
             raise AssetsNotInstalled(
-                f"The npm packages hold no {pattern}: does hatch_build.py fit the releases in package-lock.json?"
+                f"The npm packages hold no {pattern}: does hatch_build.py fit the releases in the lock?"
             )
         (vendor / folder).mkdir(parents=True, exist_ok=True)
         for source in found:

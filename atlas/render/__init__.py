@@ -1,1 +1,1 @@
-"""From declarations to markup: JavaScript in V8, equations, diagrams and highlighted code. Knows no web framework."""
+"""From declarations to markup: JavaScript, equations, diagrams, highlighted code. Knows no web framework."""

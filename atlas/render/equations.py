@@ -2,7 +2,7 @@
 
 Owns KaTeX's settings and the plain reading of a symbol. The TeX is that of the declarations: what a reader
 typed never comes here. Of the commands with effects on the page only `\\htmlData` is trusted: it carries the
-light, the path of the node that a symbol stands for. Knows nothing of nodes: it does not check that paths exist.
+light, the path of the node that a symbol stands for. Knows nothing of nodes: a path may lead nowhere.
 """
 
 from __future__ import annotations

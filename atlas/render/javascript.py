@@ -18,8 +18,8 @@ from py_mini_racer import JSEvalException, JSPromise, JSPromiseError, JSTimeoutE
 
 from atlas.errors import JavaScriptError
 
-# Layout libraries use setTimeout only to let a caller go first, and nothing here waits: a callback runs as soon as
-# the current script has finished, whatever its delay.
+# Layout libraries use setTimeout only to let a caller go first, and nothing here waits: whatever its delay, a
+# callback runs when the current script has finished.
 # `__call` hands a failure back as a value: its message is then the thrower's own, without the engine's stack.
 _PRELUDE = """
 globalThis.global = globalThis;  // the name under which ELK looks for Map and the like
@@ -116,8 +116,8 @@ class JavaScript:
 
     def _started(self) -> MiniRacer:
         if self._engine is None:
-            # Made inside a running event loop, the engine would live on that loop and block it. A fresh thread
-            # has none, so the engine gets a loop and a thread of its own.
+            # Made inside a running event loop, the engine would live on that loop and block it. In a fresh
+            # thread there is none, so the engine gets a loop and a thread of its own.
             with ThreadPoolExecutor(max_workers=1) as thread:
                 engine = thread.submit(MiniRacer).result()
             engine.eval(_PRELUDE)
