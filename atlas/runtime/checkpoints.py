@@ -1,0 +1,173 @@
+"""Checkpoints: a file of weights, whatever its format, as named float32 tensors with configuration and
+tokenizer.
+
+Dispatches by format; each format has a module of its own, which reads and checks the file. What was read is
+converted once and kept (see `conversion`); later starts map the copy. Knows nothing of the code that will
+run the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from atlas.errors import CheckpointError, StorageError
+from atlas.runtime import gguf_file, gguf_llama
+from atlas.runtime.conversion import Conversion, Converted, NotWhole, load, write
+from atlas.runtime.files import only_builder, remembered_sha256, sha256_of, storage_errors
+from atlas.runtime.llama_layout import Config
+from atlas.runtime.meter import Meter, Progress
+from atlas.runtime.tokens import Tokenizer
+
+_log = logging.getLogger(__name__)
+
+Format = Literal["gguf"]
+_READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_llama.read}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights that are ready to be run.
+
+    `config` has the names of Meta's `ModelArgs` (no `ffn_dim_multiplier` where none is needed), and
+    `context_length` and `tied_embeddings` beside them. `quantization` is the type that most of the weights
+    were stored in, None for float32. `tensors` are by Meta's names, float32, mapped from the converted
+    copy: do not write to them. Where the unembedding is tied, "output.weight" is the same tensor as
+    "tok_embeddings.weight", and counts once in `parameter_count`. `sha256` is that of the file at `path`;
+    `files` are all files it is made of, with their hashes. `warnings` are sentences about what a reader
+    should know of these weights.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    format: Format
+    architecture: str
+    config: Config
+    quantization: str | None
+    tensors: Mapping[str, torch.Tensor]
+    parameter_count: int
+    tokenizer: Tokenizer
+    warnings: tuple[str, ...]
+    files: Mapping[Path, str]
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """One file's hash against the one that was recorded; `found` is None if the file cannot be read."""
+
+    path: Path
+    expected: str
+    found: str | None
+
+    @property
+    def ok(self) -> bool:
+        return self.found == self.expected
+
+
+def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None) -> Checkpoint:
+    """Opens a checkpoint; the first time it is converted, and the copy kept in `data_dir`.
+
+    Raises CheckpointError if the file cannot be used, StorageError if the copy cannot be written.
+    """
+    form = _format_of(path)
+    try:
+        sha256 = remembered_sha256(path, data_dir, progress)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    directory = data_dir / "checkpoints" / sha256[:16]
+    try:
+        return _checkpoint(path, form, load(directory, sha256, data_dir))
+    except NotWhole as reason:
+        if directory.exists():
+            _log.warning("The converted copy in %s is made again: %s.", directory, reason)
+    with only_builder(directory.parent, progress):
+        with contextlib.suppress(NotWhole):  # another process may have made it while this one waited
+            return _checkpoint(path, form, load(directory, sha256, data_dir))
+        try:
+            conversion = _READERS[form](path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        with storage_errors("write the converted copy of the weights", directory.parent):
+            write(conversion, form, sha256, directory, data_dir, progress)
+        try:
+            return _checkpoint(path, form, load(directory, sha256, data_dir))
+        except NotWhole as reason:
+            raise StorageError(
+                f"The converted copy in {directory} was written, but cannot be read back: {reason}.",
+                "Check the disk, or choose another place with --data-dir.",
+            ) from reason
+
+
+def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> list[FileCheck]:
+    """Hashes every file that the checkpoint is made of, whole, and compares."""
+    checks = []
+    for path, expected in checkpoint.files.items():
+        found: str | None = None
+        try:
+            with Meter(f"Checking {path.name}", path.stat().st_size, progress) as meter:
+                found = sha256_of(path, meter)
+        except OSError as error:
+            _log.warning("%s cannot be read: %s", path, error.strerror)
+        checks.append(FileCheck(path, expected, found))
+    return checks
+
+
+def _format_of(path: Path) -> Format:
+    hint = "Give the path of a GGUF file of a Llama-architecture model."
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a directory, and a checkpoint is read from one file.", hint)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(gguf_file.MAGIC))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if magic != gguf_file.MAGIC:
+        raise CheckpointError(
+            f"{path} is in none of the formats that are read ({', '.join(get_args(Format))}).", hint
+        )
+    return "gguf"
+
+
+def _checkpoint(path: Path, form: Format, converted: Converted) -> Checkpoint:
+    """Maps the copy. Raises NotWhole if it does not hold what its manifest says."""
+    manifest = converted.manifest
+    try:
+        with safe_open(converted.weights, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    except (OSError, SafetensorError) as error:
+        raise NotWhole(f"its weights cannot be mapped ({type(error).__name__})") from error
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if tensor.dtype == torch.float32}
+    if shapes != manifest.shapes:
+        raise NotWhole("its weights are not those that its manifest names")
+    count = sum(tensor.numel() for tensor in tensors.values())
+    if manifest.config["tied_embeddings"]:
+        tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    return Checkpoint(
+        name=path.stem,
+        path=path,
+        sha256=manifest.source_sha256,
+        format=form,
+        architecture=manifest.architecture,
+        config=manifest.config,
+        quantization=manifest.quantization,
+        tensors=tensors,
+        parameter_count=count,
+        tokenizer=converted.tokenizer,
+        warnings=tuple(manifest.warnings),
+        files={path: manifest.source_sha256, **converted.files},
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"The checkpoint {path} cannot be read: {error.strerror or type(error).__name__}.",
+        "Give the path of a GGUF file that this user may read.",
+    )
