@@ -12,6 +12,7 @@ import unicodedata
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from html import escape
 from itertools import groupby
 from typing import Literal
 
@@ -50,6 +51,8 @@ _ACCENTS = {
 }
 _PRIMES = set("′″‴")
 _SIGNS: dict[Level, str] = {"base": "", "sub": "_", "sup": "^"}
+# Size of a level's letters, and how far below the line they stand, both in em of the line.
+_SCRIPTS: dict[Level, tuple[float, float]] = {"base": (1, 0), "sub": (0.72, 0.25), "sup": (0.72, -0.4)}
 
 
 @lru_cache(maxsize=4096)
@@ -83,6 +86,23 @@ def text(tex: str) -> str:
     Raises EquationError.
     """
     return _written(tspans(tex))
+
+
+def svg_label(tex: str) -> str:
+    """A short symbol as <tspan> elements, to stand inside a <text> of an SVG.
+
+    Scripts are moved with dy, relative to the font size, since not every browser knows baseline-shift. Raises
+    EquationError.
+    """
+    label, at = "", 0.0
+    for piece, level in tspans(tex):
+        size, height = _SCRIPTS[level]
+        # A dy in em counts the element's own, smaller em.
+        shift = f' dy="{(height - at) / size:.3g}em"' if height != at else ""
+        small = f' font-size="{size:.0%}"' if size != 1 else ""
+        label += f"<tspan{shift}{small}>{escape(piece)}</tspan>"
+        at = height
+    return label
 
 
 def _katex(tex: str, display: bool, output: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 
@@ -110,6 +111,17 @@ def test_threads_draw_what_one_draws() -> None:
 )
 def test_a_symbol_reads_as_plain_text(tex: str, plain: str) -> None:
     assert equations.text(tex) == plain
+
+
+def test_an_svg_label_comes_back_to_the_line() -> None:
+    label = equations.svg_label(r"W_Q^\top < x")
+    spans = list(ET.fromstring(f"<text>{label}</text>"))
+    assert [span.text for span in spans] == ["W", "Q", "⊤", "<x"]
+    sizes = [float(span.get("font-size", "100%").removesuffix("%")) / 100 for span in spans]
+    moves = [float(span.get("dy", "0em").removesuffix("em")) * size for span, size in zip(spans, sizes, strict=True)]
+    assert moves[1] > 0 > moves[2], "a subscript goes down, a superscript up"
+    assert sum(moves) == pytest.approx(0, abs=0.01)
+    assert sizes[0] == sizes[3] == 1 > sizes[1] == sizes[2]
 
 
 @pytest.mark.parametrize(
