@@ -25,9 +25,7 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
-    data_dir: Path = Field(
-        default_factory=default_data_dir, description="Where weights, sources and runs are kept."
-    )
+    data_dir: Path = Field(default_factory=default_data_dir, description="Where weights, sources and runs are kept.")
     max_prompt_tokens: int = Field(2048, ge=1, description="Longest prompt, in tokens.")
     max_new_tokens: int = Field(256, ge=1, description="Most tokens generated in one run.")
     max_body_bytes: int = Field(1 << 20, ge=1024, description="Largest request body, in bytes.")

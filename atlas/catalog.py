@@ -1,0 +1,209 @@
+"""The catalogue: every model and architecture that exists, found by looking, with citations resolved on demand.
+
+Nothing is registered by hand: a module in `atlas/architectures` that has `declare` is an architecture, a module
+in `atlas/models` that has `MODELS` lists models. A model is resolved when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import pkgutil
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from types import ModuleType
+
+import atlas.architectures
+import atlas.models
+from atlas.errors import DeclarationError, NotFound
+from atlas.graph.anchors import Anchor
+from atlas.graph.evidence import Evidence
+from atlas.graph.nodes import Architecture, Component, Operation, Parameter, Tensor
+from atlas.graph.resolve import Graph
+from atlas.models.entry import CitedConfiguration, ModelEntry, StatedConfiguration
+from atlas.provenance.citations import Citation, cite, constants
+from atlas.provenance.resolution import Module, Place
+from atlas.provenance.store import SourceStore
+
+Config = Mapping[str, int | float | bool | None]
+
+
+class Model:
+    """One model of the catalogue: its entry, its configuration, its graph, and its citations."""
+
+    def __init__(self, entry: ModelEntry, declaration: ModuleType, store: SourceStore) -> None:
+        """Raises `SourceError` where the configuration's file is missing, and `DeclarationError`."""
+        self.entry = entry
+        self.store = store
+        stated = entry.configuration
+        self.config: Config = (
+            constants(stated.file, stated.values, store) if isinstance(stated, CitedConfiguration) else stated.values
+        )
+        self.architecture: Architecture = declaration.declare(self.config)
+        self.graph = Graph(self.architecture)
+        self._evidence: dict[str, tuple[Citation, ...]] = {}
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @cached_property
+    def configuration(self) -> Citation:
+        """Where the configuration stands."""
+        stated = self.entry.configuration
+        if isinstance(stated, StatedConfiguration):
+            return Citation(
+                id="config",
+                kind="contextual",
+                claim=stated.claim,
+                repository=stated.repository,
+                revision=stated.revision,
+                path=stated.path,
+                url=stated.url,
+                sha256=stated.sha256,
+                license=stated.license,
+                license_url=stated.license_url,
+                lines=(),
+                links=(),
+                available=True,
+            )
+        return cite(
+            Evidence(id="config", kind="contextual", claim=stated.claim, file=stated.file, anchors=stated.shown),
+            self.store,
+        )
+
+    def evidence(self, path: str) -> tuple[Citation, ...]:
+        """All evidence of a node, its configuration last. Direct evidence first.
+
+        Raises `NotFound` for an unknown node and `AnchorError` for evidence that leads nowhere.
+        """
+        known = self._evidence.get(path)
+        if known is None:
+            pieces: dict[str, Evidence] = {piece.id: piece for piece in self.graph[path].node.evidence}
+            order = {"direct": 0, "erratum": 1, "contextual": 2}
+            cited = sorted((cite(piece, self.store) for piece in pieces.values()), key=lambda c: order[c.kind])
+            known = self._evidence[path] = (*cited, self.configuration)
+        return known
+
+    @cached_property
+    def errata(self) -> tuple[Citation, ...]:
+        """Where the sources of this model are wrong."""
+        return tuple(cite(piece, self.store) for piece in self.entry.errata)
+
+    @cached_property
+    def reference_module(self) -> Module:
+        """The syntax of the reference code. Raises `SourceError` where it is missing or another file."""
+        return self.store.read(self.architecture.reference.file).module
+
+    def place(self, path: str) -> Place | None:
+        """Where a tensor, or the first output of an operation, comes to be in the reference code."""
+        node = self.graph[path].node
+        if isinstance(node, Operation):
+            if node.place is not None:
+                return self.reference_module.resolve(node.place)
+            node = self.graph[self.graph[path].outputs[0]].node
+        if isinstance(node, Tensor):
+            return self.reference_module.watchable(node.hook)
+        if isinstance(node, Parameter) and node.built is not None:
+            return self.reference_module.resolve(node.built)
+        return None
+
+    def code_name(self, path: str) -> str:
+        """What the source calls it: a variable, an expression, or an operator with its operand."""
+        node = self.graph[path].node
+        if isinstance(node, Component):
+            return f"self.{node.module.rsplit('.', 1)[-1]}" if node.module and "{layer}" not in node.module[-7:] else ""
+        if isinstance(node, Parameter):
+            return f"self.{node.weight.removeprefix('layers.{layer}.')}"
+        place = self.place(path)
+        if place is None:
+            return ""
+        if isinstance(node, Operation) and isinstance(place.node, ast.BinOp):
+            whole = re.sub(r"\s+", " ", place.text)
+            left = ast.get_source_segment(self.reference_module.text, place.node.left) or ""
+            if len(whole) > 40 and whole.startswith(left):
+                return whole[len(left) :].strip()
+            return whole
+        if isinstance(node, Tensor):
+            return _named(node.hook) or re.sub(r"\s+", " ", place.text)
+        return re.sub(r"\s+", " ", place.text)
+
+
+class Catalog:
+    """All models, in order of rank. Thread-safe."""
+
+    def __init__(self, store: SourceStore, entries: Iterable[ModelEntry] | None = None) -> None:
+        self.store = store
+        self.architectures = found_architectures()
+        listed = found_models() if entries is None else entries
+        self._entries = {entry.id: entry for entry in sorted(listed, key=lambda e: (e.rank, e.id))}
+        self._models: dict[str, Model] = {}
+        self._mutex = threading.RLock()
+
+    def __iter__(self) -> Iterator[ModelEntry]:
+        return iter(tuple(self._entries.values()))
+
+    def __contains__(self, model: str) -> bool:
+        return model in self._entries
+
+    def __getitem__(self, model: str) -> Model:
+        """Raises `NotFound` with the nearest id."""
+        entry = self.entry(model)
+        with self._mutex:
+            if model not in self._models:
+                declaration = self.architectures.get(entry.architecture)
+                if declaration is None:
+                    raise DeclarationError(
+                        f"{model} is of the architecture {entry.architecture!r}, which nothing declares.",
+                        f"There are {', '.join(sorted(self.architectures))}.",
+                    )
+                self._models[model] = Model(entry, declaration, self.store)
+            return self._models[model]
+
+    def entry(self, model: str) -> ModelEntry:
+        """Raises `NotFound` with the nearest id."""
+        entry = self._entries.get(model)
+        if entry is None:
+            near = difflib.get_close_matches(model, self._entries, 1, 0.0)
+            hint = f"Did you mean {near[0]!r}?" if near else "GET /api/models lists them."
+            raise NotFound(f"There is no model {model!r}.", hint, nearest=near[0] if near else None)
+        return entry
+
+    def add(self, entry: ModelEntry) -> None:
+        """Add or replace a model, for a reader's own checkpoint."""
+        with self._mutex:
+            self._models.pop(entry.id, None)
+            self._entries[entry.id] = entry
+
+    @property
+    def default(self) -> ModelEntry:
+        """The model whose weights come along."""
+        return next(entry for entry in self if entry.default_weights)
+
+
+def found_architectures() -> dict[str, ModuleType]:
+    """Every module of `atlas.architectures` that declares one, by the id it gives itself."""
+    return {module.ID: module for module in _modules(atlas.architectures) if hasattr(module, "declare")}
+
+
+def found_models() -> list[ModelEntry]:
+    """Every model that a module of `atlas.models` lists."""
+    return [entry for module in _modules(atlas.models) for entry in getattr(module, "MODELS", ())]
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        if not info.name.startswith("_"):
+            yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def _named(hook: Anchor) -> str:
+    last = hook.steps[-1] if hook.steps else None
+    return last.name if last is not None and last.kind in ("assigns", "argument") else ""

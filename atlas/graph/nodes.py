@@ -1,0 +1,164 @@
+"""What a graph is made of: components, operations, tensors, parameters and caches, as frozen declarations.
+
+Paths are written relative to the component that declares them where a function returns nodes, and absolute in
+the finished declaration. TeX may contain lights: `<similarities>` is the symbol of the node of that path
+(relative to the operation's component, or absolute), `<#head_dim>` the size or setting of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from atlas.graph.anchors import Anchor
+from atlas.graph.axes import VIEWS, Axis, Frozen, View
+from atlas.graph.evidence import Evidence, SourceRef
+
+NodeKind = Literal["component", "operation", "tensor", "parameter", "cache"]
+
+
+class Alias(Frozen):
+    """Another community's name for the same thing: searchable, shown, never used as ours.
+
+    `layout` says how that name's value is laid out where it differs from ours.
+    """
+
+    name: str
+    of: str
+    layout: str = ""
+
+
+class Declared(Frozen):
+    """What every node says of itself. `explanation` is paragraphs; `$...$` in it is TeX with lights."""
+
+    path: str
+    name: str
+    description: str
+    explanation: str = ""
+    aliases: tuple[Alias, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Component(Declared):
+    """A part with parts. `repeat` names the axis that says how often it stands in a row.
+
+    `module` is the attribute path of the module that runs it, with `{layer}` where it is repeated.
+    """
+
+    kind: Literal["component"] = "component"
+    repeat: str | None = None
+    plural: str = ""
+    module: str = ""
+
+
+class Quantity(Declared):
+    """Something with a symbol and a shape: axes by name."""
+
+    symbol: str
+    shape: tuple[str, ...]
+
+
+class Tensor(Quantity):
+    """A value that a pass computes. `hook` is the one place where it comes to be.
+
+    `views` are those that compute it. `when` is "build" for what is computed as the model is built.
+    `absent` says why it does not exist in the other views. `sharded` names the axis split by tensor parallelism.
+    """
+
+    kind: Literal["tensor", "cache"] = "tensor"
+    hook: Anchor
+    views: tuple[View, ...] = VIEWS
+    when: Literal["pass", "build"] = "pass"
+    absent: str = ""
+    complex: bool = False
+    sharded: str | None = None
+
+
+class Cache(Tensor):
+    """A value kept between passes: after this pass's write, the current rows included."""
+
+    kind: Literal["tensor", "cache"] = "cache"
+
+
+class Parameter(Quantity):
+    """A learned weight, stored [out, in]. `weight` is its name in the reference code, with `{layer}`."""
+
+    kind: Literal["parameter"] = "parameter"
+    weight: str
+    built: Anchor | None = None
+    sharded: str | None = None
+
+
+class Use(Frozen):
+    """An input of an operation that needs a word more than its path.
+
+    `lends` marks an input that gives only its shape, position or dtype. `instead_of` names the input that this
+    one replaces in passes that do not compute that one. `named` is the parameter of the reference that takes it.
+    """
+
+    path: str
+    lends: bool = False
+    instead_of: str = ""
+    named: str = ""
+
+    @property
+    def parameter(self) -> str:
+        """The name under which the reference takes it: the path's last part, `-` as `_`, unless `named`."""
+        return self.named or self.path.rsplit("/", 1)[-1].replace("-", "_")
+
+
+class Operation(Declared):
+    """Inputs to outputs, with the equation twice: as TeX, and as a float64 reference in a few lines of numpy.
+
+    The reference's parameters are named as the inputs (the last part of the path, `-` as `_`), as sizes or
+    settings of the configuration, or a fact of the pass: `start_pos`, `positions` (how many it computes). It
+    returns the output, or a tuple of them. `place` is where the step stands in the source, where that is not
+    the expression that makes its first output.
+    """
+
+    kind: Literal["operation"] = "operation"
+    inputs: tuple[str | Use, ...]
+    outputs: tuple[str, ...]
+    equation: str
+    reference: Callable[..., Any]
+    place: Anchor | None = None
+    views: tuple[View, ...] = VIEWS
+    absent: str = ""
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """All inputs, as `Use`."""
+        return tuple(item if isinstance(item, Use) else Use(path=item) for item in self.inputs)
+
+
+Node = Component | Operation | Tensor | Cache | Parameter
+
+
+class Reference(Frozen):
+    """The code that an architecture is read from and run by. `runner` names a module of `atlas.runtime`."""
+
+    runner: str
+    file: SourceRef
+    block: str
+    forward: str
+
+
+class Architecture(Frozen):
+    """A finished declaration for one configuration: nodes in order of data flow.
+
+    `sizes` are the fixed axes; `settings` further numbers that equations and references may use.
+    `loops` are pairs of tensors (from, to) joined from one layer to the next; `enters` those joined at the first.
+    """
+
+    id: str
+    name: str
+    summary: str
+    kind: str
+    attention: str
+    reference: Reference
+    nodes: tuple[Node, ...]
+    axes: tuple[Axis, ...] = ()
+    sizes: Mapping[str, int]
+    settings: Mapping[str, int | float | bool | None]
+    loops: tuple[tuple[str, str], ...] = ()
+    enters: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,243 @@
+"""Anchors resolved against a file's syntax tree: from structure to lines, text and instruction positions.
+
+A `Place` is what an anchor names: a syntax node, its lines as a page prints them, and, for an expression, the
+span that the compiler gives to the instruction that produces its value (PEP 657), which the recorder watches.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from atlas.errors import AnchorError
+from atlas.graph.anchors import Anchor, Step
+
+Span = tuple[int, int, int, int]  # first line, last line, first column, last column (in UTF-8 bytes)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+WATCHABLE = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Attribute, ast.AugAssign)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an anchor leads.
+
+    `element` picks one value where the expression gives a tuple that is unpacked (`xq, xk = f(...)`).
+    `argument` is set instead of a span where the value is an argument taken on entry.
+    """
+
+    function: str
+    node: ast.AST
+    lines: tuple[int, int]
+    text: str
+    span: Span | None = None
+    element: int | None = None
+    argument: str | None = None
+
+
+class Module:
+    """One file's text and syntax."""
+
+    def __init__(self, text: str, name: str) -> None:
+        """`name` is for messages. Raises `AnchorError` if the text is no Python."""
+        self.text = text
+        self.name = name
+        self.all_lines = text.splitlines()
+        try:
+            self.tree = ast.parse(text)
+        except SyntaxError as error:
+            raise AnchorError(f"{name} cannot be parsed: {error}.", "Is it the pinned file?") from error
+        self._definitions: dict[str, Definition] = dict(_definitions(self.tree, ""))
+
+    def definition(self, qualified: str) -> Definition:
+        """A function, method or class. Raises `AnchorError` if there is none of that name."""
+        found = self._definitions.get(qualified)
+        if found is None:
+            raise AnchorError(f"{self.name} defines no {qualified!r}.", "Has the file changed?")
+        return found
+
+    def resolve(self, anchor: Anchor) -> Place:
+        """Raises `AnchorError` unless the anchor names exactly one place."""
+        scope: ast.AST = self.definition(anchor.place) if anchor.place else self.tree
+        node, element, argument = scope, None, None
+        for step in anchor.steps:
+            found = [_Found(node, None)] if step.kind == "argument" else list(_matches(node, step))
+            if step.kind == "argument":
+                self._check_argument(scope, step.name, anchor)
+                argument = step.name
+                continue
+            if element is not None:
+                raise AnchorError(f"{anchor}: nothing can follow an unpacked element.", "Anchor another place.")
+            if step.nth is not None and step.kind in ("assigns", "returns", "call", "loop"):
+                if not 1 <= step.nth <= len(found):
+                    raise AnchorError(
+                        f"{anchor} in {self.name}: there are {len(found)} matches of {step}.",
+                        "Count them again.",
+                    )
+                found = [found[step.nth - 1]]
+            if len(found) != 1:
+                raise AnchorError(
+                    f"{anchor} in {self.name}: {len(found)} matches of {step}, where one was expected.",
+                    "Give nth, or has the file changed?",
+                )
+            node, element = found[0].node, found[0].element
+        lines = self._lines(node)
+        if anchor.until is not None:
+            lines = (lines[0], self.resolve(anchor.until).lines[1])
+        text = ast.get_source_segment(self.text, node) or ""
+        return Place(anchor.place, node, lines, text, _instruction_span(node), element, argument)
+
+    def watchable(self, anchor: Anchor) -> Place:
+        """As `resolve`, for a hook: raises `AnchorError` for what has no instruction of its own."""
+        place = self.resolve(anchor)
+        if place.argument is None and not isinstance(place.node, WATCHABLE):
+            raise AnchorError(
+                f"{anchor} in {self.name} is {place.text!r}: no instruction computes it.",
+                "A bare name or a tuple cannot be hooked; anchor the expression that makes the value.",
+            )
+        return place
+
+    def expressions(self, qualified: str) -> Iterator[Place]:
+        """Every expression of a function that an instruction computes, outermost first."""
+        for node in _walk(self.definition(qualified)):
+            if isinstance(node, WATCHABLE) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+                text = ast.get_source_segment(self.text, node) or ""
+                yield Place(qualified, node, self._lines(node), text, _instruction_span(node))
+
+    def functions(self) -> Iterator[str]:
+        """The qualified names of all functions and methods."""
+        return (name for name, node in self._definitions.items() if isinstance(node, FUNCTIONS))
+
+    def excerpt(self, first: int, last: int) -> str:
+        """Lines `first` to `last`, both included, counted from 1."""
+        return "\n".join(self.all_lines[first - 1 : last])
+
+    def same_syntax(self, other: Module, qualified: str) -> bool:
+        """Whether a definition has the same syntax tree in both files: layout and comments aside."""
+        return ast.dump(self.definition(qualified)) == ast.dump(other.definition(qualified))
+
+    def _lines(self, node: ast.AST) -> tuple[int, int]:
+        if isinstance(node, ast.Module):
+            return 1, len(self.all_lines)
+        first, last = node.lineno, node.end_lineno  # type: ignore[attr-defined]
+        decorators = getattr(node, "decorator_list", [])
+        return min([first, *(d.lineno for d in decorators)]), last
+
+    def _check_argument(self, scope: ast.AST, name: str, anchor: Anchor) -> None:
+        arguments = scope.args if isinstance(scope, FUNCTIONS) else None
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)] if arguments else []
+        if name not in names:
+            raise AnchorError(f"{anchor} in {self.name}: there is no argument {name!r}.", f"There are {names}.")
+
+
+@dataclass(frozen=True)
+class _Found:
+    node: ast.AST
+    element: int | None
+
+
+def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*FUNCTIONS, ast.ClassDef)):
+            name = f"{prefix}{child.name}"
+            yield name, child
+            yield from _definitions(child, f"{name}.")
+        elif isinstance(child, ast.If | ast.Try):
+            yield from _definitions(child, prefix)
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes in source order, without those of nested definitions: they are other code objects."""
+    body = node.body if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)) else list(ast.iter_child_nodes(node))
+    for child in body if isinstance(body, list) else [body]:
+        yield child
+        if not isinstance(child, (*FUNCTIONS, ast.ClassDef)):
+            yield from _walk_inner(child)
+
+
+def _walk_inner(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            continue
+        yield child
+        if not isinstance(child, COMPREHENSIONS):
+            yield from _walk_inner(child)
+
+
+def _matches(node: ast.AST, step: Step) -> Iterator[_Found]:
+    if step.kind == "assigns":
+        for child in _walk(node):
+            yield from _assigned(child, step.name)
+    elif step.kind == "returns":
+        for child in _walk(node):
+            if isinstance(child, ast.Return) and child.value is not None:
+                yield _Found(child.value, None)
+    elif step.kind == "loop":
+        yield from (_Found(child, None) for child in _walk(node) if isinstance(child, ast.For))
+    elif step.kind == "call":
+        for child in [node, *_walk_inner(node)] if isinstance(node, ast.expr) else _walk(node):
+            if isinstance(child, ast.Call) and ast.unparse(child.func) == step.name:
+                yield _Found(child, None)
+    elif step.kind == "entry":
+        keyword, _, value = step.name.partition("=")
+        for child in _walk(node):
+            if isinstance(child, ast.Call) and any(
+                k.arg == keyword and ast.unparse(k.value) == value for k in child.keywords
+            ):
+                yield _Found(child, None)
+    elif step.kind == "field":
+        if isinstance(node, ast.Call):
+            yield from (_Found(k.value, None) for k in node.keywords if k.arg == step.name)
+        elif isinstance(node, ast.ClassDef):
+            for child in node.body:
+                if isinstance(child, ast.AnnAssign) and ast.unparse(child.target) == step.name:
+                    yield _Found(child, None)
+    elif step.kind == "index" and isinstance(node, ast.Tuple) and step.nth is not None:
+        if step.nth < len(node.elts):
+            yield _Found(node.elts[step.nth], None)
+    elif step.kind == "index":
+        yield _Found(node, step.nth)
+    elif step.kind == "arg" and isinstance(node, ast.Call) and step.nth is not None:
+        if step.nth < len(node.args):
+            yield _Found(node.args[step.nth], None)
+    elif step.kind in ("left", "right") and isinstance(node, ast.BinOp):
+        yield _Found(node.left if step.kind == "left" else node.right, None)
+    elif step.kind == "receiver":
+        target = node.func if isinstance(node, ast.Call) else node
+        if isinstance(target, ast.Attribute | ast.Subscript):
+            yield _Found(target.value, None)
+
+
+def _assigned(node: ast.AST, name: str) -> Iterator[_Found]:
+    if isinstance(node, ast.AugAssign) and ast.unparse(node.target) == name:
+        yield _Found(node, None)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None and ast.unparse(node.target) == name:
+        yield _Found(node.value, None)
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple):
+                for index, element in enumerate(target.elts):
+                    if ast.unparse(element) == name:
+                        if isinstance(node.value, ast.Tuple):
+                            yield _Found(node.value.elts[index], None)
+                        else:
+                            yield _Found(node.value, index)
+            elif ast.unparse(target) == name:
+                # Writing into a part is a step of its own, so the whole statement is the place.
+                yield _Found(node if isinstance(target, ast.Subscript) else node.value, None)
+
+
+def _instruction_span(node: ast.AST) -> Span | None:
+    """The span that the compiler records for the instruction that computes the node.
+
+    A method call whose attribute stands on a later line starts at the attribute (as CPython does since 3.11).
+    """
+    if not isinstance(node, WATCHABLE) or node.end_lineno is None or node.end_col_offset is None:
+        return None
+    line, column = node.lineno, node.col_offset
+    target = node.func if isinstance(node, ast.Call) else node
+    if isinstance(target, ast.Attribute) and target.lineno != target.end_lineno:
+        line, column = target.end_lineno or line, (target.end_col_offset or 0) - len(target.attr.encode())
+    return line, node.end_lineno, column, node.end_col_offset

