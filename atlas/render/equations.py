@@ -102,7 +102,8 @@ def svg_label(tex: str) -> str:
         small = f' font-size="{size:.0%}"' if size != 1 else ""
         label += f"<tspan{shift}{small}>{escape(piece)}</tspan>"
         at = height
-    return label
+    # An empty span would not move what follows; one zero-width space does.
+    return label if at == 0 else f'{label}<tspan dy="{-at:.3g}em">\u200b</tspan>'
 
 
 def _katex(tex: str, display: bool, output: str) -> str:

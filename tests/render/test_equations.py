@@ -114,13 +114,14 @@ def test_a_symbol_reads_as_plain_text(tex: str, plain: str) -> None:
 
 
 def test_an_svg_label_comes_back_to_the_line() -> None:
-    label = equations.svg_label(r"W_Q^\top < x")
+    label = equations.svg_label(r"W_Q^\top < x_i")
     spans = list(ET.fromstring(f"<text>{label}</text>"))
-    assert [span.text for span in spans] == ["W", "Q", "⊤", "<x"]
+    assert [span.text for span in spans] == ["W", "Q", "⊤", "<x", "i", "\u200b"]
     sizes = [float(span.get("font-size", "100%").removesuffix("%")) / 100 for span in spans]
     moves = [float(span.get("dy", "0em").removesuffix("em")) * size for span, size in zip(spans, sizes, strict=True)]
     assert moves[1] > 0 > moves[2], "a subscript goes down, a superscript up"
     assert sum(moves) == pytest.approx(0, abs=0.01)
+    assert sum(moves[:4]) == pytest.approx(0, abs=0.01)
     assert sizes[0] == sizes[3] == 1 > sizes[1] == sizes[2]
 
 
