@@ -72,9 +72,7 @@ def imported_by(modules: list[str]) -> set[str]:
     """The top-level names of all that is loaded after `modules` were imported in a fresh interpreter."""
     code = "import importlib, json, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -87,9 +85,7 @@ def modules_of(files: list[Path]) -> list[str]:
 def test_imports_go_down_the_house(file: Path) -> None:
     module = module_name(file)
     if module != "atlas.__init__":
-        assert module.split(".")[1] in ROOMS, (
-            f"{file.name} is in no known room: add it to ROOMS, in its place"
-        )
+        assert module.split(".")[1] in ROOMS, f"{file.name} is in no known room: add it to ROOMS, in its place"
         assert faults(file.read_text(encoding="utf-8"), module) == []
 
 

@@ -28,12 +28,8 @@ STAMPS = (".venv/bin/python", ".venv/packages", "static/vendor/manifest.json")
 
 def make(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run make as a person would: without what an outer make says to its children."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
-    }
-    return subprocess.run(
-        ["make", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=60
-    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(["make", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture
@@ -101,9 +97,7 @@ def test_every_dependency_is_pinned_to_what_was_tested() -> None:
     pinned = {canonicalize_name(pin.name): pin for pin in pins}
     for requirement in asked:
         pin = pinned[canonicalize_name(requirement.name)]
-        assert requirement.specifier.contains(str(pin.specifier).removeprefix("==")), (
-            f"{pin} is not {requirement}"
-        )
+        assert requirement.specifier.contains(str(pin.specifier).removeprefix("==")), f"{pin} is not {requirement}"
     assert str(pinned[canonicalize_name("torch")].specifier) == "==2.13.0"
 
 
