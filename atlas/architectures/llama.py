@@ -655,7 +655,7 @@ def _attention(group: int) -> tuple[Node, ...]:
         ("V", "values", "value", "kv_heads", "wv", "attn_v", "v_proj"),
     ):
         variable = f"x{letter.lower()}"
-        made = ATTEND.assigns(variable, nth=2 if variable == "xv" else 2)
+        made = ATTEND.assigns(variable, nth=2)
         width = "q_width" if heads == "q_heads" else "kv_width"
         claim = f"{name.capitalize()} are a bias-free projection of the normalised features, cut into heads."
         built = at("Attention.__init__").assigns(f"self.{module}")
@@ -715,7 +715,7 @@ def _attention(group: int) -> tuple[Node, ...]:
                 inputs=(Use(path=norm, named="normalized"), f"{one}-weight"),
                 outputs=(name,),
                 equation=rf"<{name}> = <{norm}>\,<{one}-weight>^{{\top}}",
-                reference=_projection(f"{one}_weight", heads),
+                reference=_projection(f"{one}_weight"),
                 description=f"One matrix product gives the {name} of all heads.",
                 explanation=(
                     "No bias. The result is cut into heads by a view: head j is the j-th slice of h features. In decode "
@@ -1140,7 +1140,7 @@ def _attention(group: int) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _projection(weight: str, heads: str) -> Callable[..., Any]:
+def _projection(weight: str) -> Callable[..., Any]:
     """normalized W^T, cut into heads. The three differ in the names of weight and head axis only."""
 
     def cut(normalized: Array, matrix: Array, head_dim: int) -> Array:
@@ -1209,10 +1209,10 @@ def _feed_forward() -> tuple[Node, ...]:
             module="layers.{layer}.feed_forward",
         ),
     ]  # fmt: skip
-    for name, letter, module, gguf, hf, symbol, text, why in (
-        ("gate", "1", "w1", "ffn_gate", "gate_proj", "g", "The gate before its activation.",
+    for name, module, gguf, hf, symbol, text, why in (
+        ("gate", "w1", "ffn_gate", "gate_proj", "g", "The gate before its activation.",
          "Negative entries nearly close a hidden feature, positive ones open it in proportion."),
-        ("up", "3", "w3", "ffn_up", "up_proj", "u", "What the gate lets through, or holds back.",
+        ("up", "w3", "ffn_up", "up_proj", "u", "What the gate lets through, or holds back.",
          "Unlike the gate it passes through no activation, so the product is linear in it."),
     ):  # fmt: skip
         made = whole.call(f"self.{module}")

@@ -130,9 +130,7 @@ def _format_of(path: Path) -> Format:
     except OSError as error:
         raise _unreadable(path, error) from error
     if magic != gguf_file.MAGIC:
-        raise CheckpointError(
-            f"{path} is in none of the formats that are read ({', '.join(get_args(Format))}).", hint
-        )
+        raise CheckpointError(f"{path} is in none of the formats that are read ({', '.join(get_args(Format))}).", hint)
     return "gguf"
 
 

@@ -29,6 +29,7 @@ VERSION = 1
 """Of what `write` makes: a copy made by another version is made again."""
 
 _MANIFEST, _WEIGHTS, _VOCABULARY = "manifest.json", "weights.safetensors", "vocabulary.json"
+_SEAL = "manifest.sha256"
 _ALIGNMENT = 64  # bytes: each tensor begins on one, as torch's own do, so that the same kernels run
 _SPARE = 16 << 20  # bytes that are left free on the disk
 
@@ -90,7 +91,11 @@ def load(directory: Path, source_sha256: str, data_dir: Path) -> Converted:
     Its files are hashed again only if they have been touched (see `remembered_sha256`).
     """
     try:
-        manifest = Manifest.model_validate_json((directory / _MANIFEST).read_bytes())
+        content = (directory / _MANIFEST).read_bytes()
+        seal = hashlib.sha256(content).hexdigest()
+        if (directory / _SEAL).read_text() != seal:
+            raise NotWhole("its manifest has changed")
+        manifest = Manifest.model_validate_json(content)
         if (manifest.version, manifest.source_sha256) != (VERSION, source_sha256):
             raise NotWhole("it was made by another version, or from another file")
         if manifest.sha256.keys() != {_WEIGHTS, _VOCABULARY}:
@@ -99,11 +104,12 @@ def load(directory: Path, source_sha256: str, data_dir: Path) -> Converted:
         for path, sha256 in files.items():
             if remembered_sha256(path, data_dir) != sha256:
                 raise NotWhole(f"{path.name} has changed")
+        files[directory / _MANIFEST] = seal
         vocabulary = Vocabulary.model_validate_json((directory / _VOCABULARY).read_bytes())
         return Converted(manifest, directory / _WEIGHTS, files, ByteLevelBpe(vocabulary))
     except FileNotFoundError as error:
         raise NotWhole("it is not there, or not all of it") from error
-    except (OSError, ValidationError, CheckpointError) as error:
+    except (OSError, UnicodeDecodeError, ValidationError, CheckpointError) as error:
         raise NotWhole(f"it cannot be read ({type(error).__name__})") from error
 
 
@@ -140,8 +146,10 @@ def write(
             warnings=[*conversion.warnings, *unfit],
             sha256={_WEIGHTS: weights_sha256, _VOCABULARY: hashlib.sha256(vocabulary).hexdigest()},
         )
-        (part / _MANIFEST).write_text(manifest.model_dump_json(indent=1))
-        for name in (_WEIGHTS, _VOCABULARY, _MANIFEST):
+        content = manifest.model_dump_json(indent=1).encode()
+        (part / _MANIFEST).write_bytes(content)
+        (part / _SEAL).write_text(hashlib.sha256(content).hexdigest())
+        for name in (_WEIGHTS, _VOCABULARY, _MANIFEST, _SEAL):
             (part / name).chmod(0o444)  # mapped while a server runs: nobody should write to it
             flush(part / name)
     for name, sha256 in manifest.sha256.items():

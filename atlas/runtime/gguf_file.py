@@ -28,9 +28,7 @@ Value = int | float | bool | str | list[int] | list[float] | list[bool] | list[s
 _VERSIONS = (2, 3)
 _MAX_ENTRIES = 1 << 16  # metadata entries, and tensors
 _MAX_KEY = 1 << 16  # bytes
-_MAX_ITEMS = (
-    1 << 23
-)  # items of all arrays together: the largest vocabularies have some 300,000 tokens and merges
+_MAX_ITEMS = 1 << 23  # items of all arrays together: the largest vocabularies have some 300,000 tokens and merges
 _MAX_HEADER = 1 << 28  # bytes
 _MAX_DIMENSIONS = 4
 _CHUNK = 1 << 24  # numbers dequantised at a time
@@ -94,9 +92,7 @@ class GgufFile:
                 if len(data) != wanted:
                     _refuse(self.path, f"it has become shorter while {name} was read")
                 try:
-                    yield dequantize(
-                        np.frombuffer(data, np.uint8).reshape(-1, row_bytes), entry.type
-                    ).reshape(-1)
+                    yield dequantize(np.frombuffer(data, np.uint8).reshape(-1, row_bytes), entry.type).reshape(-1)
                 except NotImplementedError as error:
                     raise CheckpointError(
                         f"{name} in {self.path} is {entry.type.name}, which cannot be dequantised here.",
@@ -126,11 +122,7 @@ class _Walk:
         version = self._integer("<I")
         if version not in _VERSIONS:
             swapped = int.from_bytes(struct.pack("<I", version), "big") in _VERSIONS
-            reason = (
-                "it is written for big-endian machines"
-                if swapped
-                else f"its version is {version}, not 2 or 3"
-            )
+            reason = "it is written for big-endian machines" if swapped else f"its version is {version}, not 2 or 3"
             _refuse(self.path, reason)
         tensor_count, entry_count = self._count("tensors"), self._count("metadata entries")
         metadata: dict[str, Value] = {}
@@ -235,9 +227,7 @@ class _Walk:
                 _refuse(self.path, f"{entry.name} lies at byte {offset:,}, where it cannot")
             end = offset + entry.size
             if end > self.size:
-                _refuse(
-                    self.path, f"it has {self.size:,} bytes, and {entry.name} alone reaches to byte {end:,}"
-                )
+                _refuse(self.path, f"it has {self.size:,} bytes, and {entry.name} alone reaches to byte {end:,}")
             tensors[entry.name] = TensorEntry(entry.name, entry.shape, entry.type, offset, entry.size)
         return tensors
 

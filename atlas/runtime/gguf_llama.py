@@ -167,9 +167,7 @@ def _configuration(facts: _Facts) -> tuple[Config, list[str]]:
     if multiplier is not None:
         config["ffn_dim_multiplier"] = multiplier
     unread = sorted(
-        key
-        for key in facts.file.metadata
-        if key.startswith("llama.") and key.removeprefix("llama.") not in _READ
+        key for key in facts.file.metadata if key.startswith("llama.") and key.removeprefix("llama.") not in _READ
     )
     if unread:
         warnings.append(f"The file also states {', '.join(unread)}, which the reference code does not read.")
@@ -180,9 +178,7 @@ def _refuse_other_arithmetic(facts: _Facts, head_dim: int) -> None:
     """Refuses what would run, but compute something else than this model does."""
     for key in ("llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count"):
         if facts.integer(key, head_dim) != head_dim:
-            facts.refuse(
-                f"{key} is {facts.file.metadata[key]}, and the reference code knows only {head_dim} here"
-            )
+            facts.refuse(f"{key} is {facts.file.metadata[key]}, and the reference code knows only {head_dim} here")
     if facts.file.metadata.get("llama.expert_count", 0):
         facts.refuse("it has experts, which Llama's reference code has not")
     scaling = facts.file.metadata.get("llama.rope.scaling.type", "none")
@@ -208,11 +204,7 @@ def _rope_scaling(facts: _Facts, head_dim: int) -> tuple[bool, list[str]]:
         return False, []
     theta = facts.positive("llama.rope.freq_base", 10000.0)
     factor = float(stated[-1])
-    if (
-        not math.isfinite(factor)
-        or factor <= 0
-        or not np.allclose(stated, _rule(head_dim, theta, factor), rtol=1e-4)
-    ):
+    if not math.isfinite(factor) or factor <= 0 or not np.allclose(stated, _rule(head_dim, theta, factor), rtol=1e-4):
         facts.refuse(f"{_ROPE_FACTORS} scales RoPE in a way that the reference code does not know")
     if math.isclose(factor, 8, rel_tol=1e-4):
         return True, []
@@ -233,9 +225,7 @@ def _rule(head_dim: int, theta: float, factor: float) -> np.ndarray[tuple[int], 
 def _names(layers: int) -> dict[str, str]:
     """Meta's name for each of llama.cpp's."""
     blocks = {
-        f"blk.{layer}.{theirs}": f"layers.{layer}.{ours}"
-        for layer in range(layers)
-        for theirs, ours in _BLOCK.items()
+        f"blk.{layer}.{theirs}": f"layers.{layer}.{ours}" for layer in range(layers) for theirs, ours in _BLOCK.items()
     }
     return _TOP | blocks
 

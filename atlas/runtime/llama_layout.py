@@ -76,9 +76,7 @@ def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def mismatches(
-    expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]], limit: int = 4
-) -> list[str]:
+def mismatches(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]], limit: int = 4) -> list[str]:
     """What of `found` is missing, extra or misshapen, in words; of each kind the first few by name."""
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
@@ -88,8 +86,7 @@ def mismatches(
         if name in found and found[name] != shape
     ]
     return [
-        f"{kind}: {', '.join(names[:limit])}"
-        + (f" and {len(names) - limit} more" if len(names) > limit else "")
+        f"{kind}: {', '.join(names[:limit])}" + (f" and {len(names) - limit} more" if len(names) > limit else "")
         for kind, names in (("missing", missing), ("extra", extra), ("misshapen", misshapen))
         if names
     ]

