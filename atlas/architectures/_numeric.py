@@ -29,7 +29,7 @@ def contract(axes: str, *operands: Array) -> Array:
 
 def softmax(x: Array) -> Array:
     """exp(x) / sum exp(x) along the last axis; minus infinity gives exactly zero."""
-    shifted = np.exp(x - x.max(axis=-1, keepdims=True))
+    shifted: Array = np.exp(x - x.max(axis=-1, keepdims=True))
     total: Array = shifted.sum(axis=-1, keepdims=True)
     return shifted / total
 

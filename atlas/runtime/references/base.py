@@ -1,0 +1,129 @@
+"""What every reference offers, and what a run keeps: token ids, each block's input, and the KV cache.
+
+Everything else is made again on request, by running one block again (`replay`) with the recorder on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from atlas.catalog import Model
+from atlas.graph.nodes import Tensor
+from atlas.runtime.checkpoints import Checkpoint
+from atlas.runtime.recorder import Recording, Site
+from atlas.runtime.watch import Loaded
+
+Part = Literal["build", "before", "block", "after"]
+SafePoint = Callable[[int], None]
+
+
+@dataclass
+class Memory:
+    """What is kept of the passes of one run, for positions 0 to `position` - 1.
+
+    `residual[l]` is the input of block l, and `residual[n_layers]` the output of the last: [layers + 1, capacity,
+    d_model]. `keys[l]` and `values[l]` are the cache: [1, capacity, kv_heads, head_dim]; there are none for a pass
+    without history.
+    """
+
+    residual: torch.Tensor
+    keys: list[torch.Tensor] = field(default_factory=list)
+    values: list[torch.Tensor] = field(default_factory=list)
+    position: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (self.residual, *self.keys, *self.values))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass: its tokens, and how many positions came before them."""
+
+    tokens: tuple[int, ...]
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.tokens)
+
+
+class ReferenceRunner(ABC):
+    """Reference code with weights in it. Not thread-safe: one thread owns it.
+
+    A replay may be made at a safe point of a pass: it leaves the pass as it found it.
+    """
+
+    def __init__(self, model: Model, checkpoint: Checkpoint, loaded: Loaded) -> None:
+        self.model = model
+        self.checkpoint = checkpoint
+        self.loaded = loaded
+        self.built = Recording()
+        self._sites: dict[str, Site] = {}
+
+    @property
+    def n_layers(self) -> int:
+        return self.model.architecture.sizes["layers"]
+
+    @property
+    @abstractmethod
+    def context_length(self) -> int:
+        """The most positions that one run may have."""
+
+    @abstractmethod
+    def memory(self, capacity: int, *, cache: bool = True) -> Memory:
+        """Room for a run of `capacity` positions; without `cache` for a pass without history."""
+
+    @abstractmethod
+    def forward(self, work: Pass, memory: Memory, safe_point: SafePoint | None = None) -> torch.Tensor:
+        """Take one pass, keep its block inputs and cache in `memory`, and return all its logits [1, T, vocab].
+
+        `safe_point` is called before each block with its number; what it raises ends the pass.
+        """
+
+    @abstractmethod
+    def replay(
+        self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: Iterable[Site]
+    ) -> Recording:
+        """Run one part of a pass again, with the recorder on: one block, or what comes before or after them."""
+
+    @abstractmethod
+    def capture(self, work: Pass, memory: Memory, sites: Iterable[Site]) -> tuple[torch.Tensor, Recording]:
+        """Take one whole pass with the recorder on: its logits, and every site's values in every layer."""
+
+    @abstractmethod
+    def weight(self, name: str) -> torch.Tensor:
+        """A parameter by its name in the reference code. Raises `NotFound`."""
+
+    def part(self, path: str) -> Part:
+        """Which part of a pass computes a node: by its place in the declaration, in order of data flow."""
+        node = self.model.graph[path].node
+        if isinstance(node, Tensor) and node.when == "build":
+            return "build"
+        if path.startswith("blocks/"):
+            return "block"
+        order = list(self.model.graph.nodes)
+        return "before" if order.index(path) < order.index("blocks") else "after"
+
+    def site(self, path: str) -> Site:
+        """Where a tensor is captured. Raises `AnchorError`."""
+        known = self._sites.get(path)
+        if known is None:
+            node = self.model.graph[path].node
+            assert isinstance(node, Tensor)
+            known = self._sites[path] = self.loaded.site(path, node.hook)
+        return known
+
+    def sites(self, paths: Sequence[str]) -> list[Site]:
+        """The sites of several tensors."""
+        return [self.site(path) for path in paths]
+
+    def captured_nodes(self) -> list[str]:
+        """Every tensor and cache that a pass computes."""
+        nodes = self.model.graph.nodes.values()
+        return [n.path for n in nodes if isinstance(n.node, Tensor) and n.node.when == "pass"]
