@@ -31,4 +31,5 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(1 << 20, ge=1024, description="Largest request body, in bytes.")
     max_response_bytes: int = Field(256 << 20, ge=1024, description="Largest tensor answer, in bytes.")
     max_queue: int = Field(32, ge=1, description="Most runs waiting at once.")
+    memory_budget: int = Field(2 << 30, ge=1 << 20, description="Memory of all live runs together, in bytes.")
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")

@@ -78,18 +78,26 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        # This runs for every torch call of a recorded pass, so it is written to be quick.
         recorder = self._recorder
+        if kwargs is None:
+            kwargs = {}
         # What torch does inside its own call is no business of ours, and costs time to look at.
         sys.settrace(None)
         try:
-            recorder._before(func, args, kwargs)
+            if kwargs or _WRITES.get(func, True):
+                recorder._before(func, args, kwargs)
             result = func(*args, **kwargs)
-            recorder._called(sys._getframe(1), result)
+            caller = sys._getframe(1)
+            offsets = recorder._watched.get(id(caller.f_code))
+            if offsets is not None:
+                sites = offsets.get(caller.f_lasti)
+                if sites is not None:
+                    recorder._take(sites, caller, result)
             if recorder.observer is not None:
                 recorder.observer(func, args, kwargs, result)
         finally:
-            sys.settrace(recorder._trace)
+            sys.settrace(recorder._traced)
         return result
 
 
@@ -125,13 +133,14 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._fresh: list[tuple[torch.Tensor, tuple[Key, int | None], int]] = []
         self._by_storage: dict[int, list[tuple[tuple[Key, int | None], int]]] = {}
         self._mode: _Mode | None = None
+        self._traced = self._trace  # bound once: a bound method is a new object each time it is asked for
         self._previous: Any = None
 
     def __enter__(self) -> Recorder:
         self._previous = sys.gettrace()
         self._mode = _Mode(self)
-        self._mode.__enter__()
-        sys.settrace(self._trace)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+        sys.settrace(self._traced)
         return self
 
     def __exit__(
@@ -139,29 +148,23 @@ class Recorder(AbstractContextManager["Recorder"]):
     ) -> None:
         sys.settrace(self._previous)
         if self._mode is not None:
-            self._mode.__exit__(kind, value, trace)
+            self._mode.__exit__(kind, value, trace)  # type: ignore[no-untyped-call]
             self._mode = None
         self._index()
         for storage in self._volatile & self._by_storage.keys():
             self._copy(storage)
         self._by_storage.clear()
 
-    def _called(self, caller: FrameType, result: Any) -> None:
-        """A torch function, called directly by `caller`, has given its result."""
-        offsets = self._watched.get(id(caller.f_code))
-        if offsets is not None:
-            sites = offsets.get(caller.f_lasti)
-            if sites is not None:
-                self._take(sites, caller, result)
-
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+    def _trace(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         """A Python frame begins: trace its return if a watched instruction waits for it."""
+        if frame.f_code is MODE:
+            return None
         entered = self._entered.get(id(frame.f_code))
         if entered is not None:
             for site in entered:
-                self._take([site], frame, frame.f_locals.get(site.argument))
+                self._take([site], frame, frame.f_locals.get(site.argument or ""))
         caller = frame.f_back
-        if caller is None or frame.f_code is MODE:
+        if caller is None:
             return None
         offsets = self._watched.get(id(caller.f_code))
         if offsets is None:
@@ -217,6 +220,7 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+# Whether a function writes to its first argument, as far as its name tells.
 _WRITES: dict[Any, bool] = {}
 
 

@@ -87,9 +87,7 @@ class ReferenceRunner(ABC):
         """
 
     @abstractmethod
-    def replay(
-        self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: Iterable[Site]
-    ) -> Recording:
+    def replay(self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: Iterable[Site]) -> Recording:
         """Run one part of a pass again, with the recorder on: one block, or what comes before or after them."""
 
     @abstractmethod

@@ -10,10 +10,13 @@ import contextlib
 import importlib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 
 from atlas.catalog import Model
 from atlas.errors import CheckpointError, NotFound, SourceMismatch
@@ -46,9 +49,7 @@ def prepare() -> None:
         import fairscale.nn.model_parallel.initialize as parallel
 
         if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group(
-                "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
-            )
+            torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
         if not parallel.model_parallel_is_initialized():
             parallel.initialize_model_parallel(1)
 
@@ -99,13 +100,13 @@ class Runner(ReferenceRunner):
     def __init__(self, model: Model, checkpoint: Checkpoint) -> None:
         """Raises `CheckpointError` if the weights do not fit, and `SourceError`."""
         super().__init__(model, checkpoint, load_reference(model))
-        self._transformer = self._build()
+        self._transformer: Any = self._build()
 
     @property
     def context_length(self) -> int:
         return min(int(self.checkpoint.config["context_length"] or LONGEST), LONGEST)
 
-    def _build(self) -> nn.Module:
+    def _build(self) -> Any:
         arguments = {name: self.checkpoint.config.get(name) for name in ARGUMENTS}
         args_module = importlib.import_module("llama_models.llama3.args")
         arguments = {name: value for name, value in arguments.items() if value is not None}
@@ -113,7 +114,7 @@ class Runner(ReferenceRunner):
         nodes = self.model.graph.nodes.values()
         at_build = [n.path for n in nodes if isinstance(n.node, Tensor) and n.node.when == "build"]
         with Recorder(self.sites(at_build)) as recorder:
-            transformer: nn.Module = self.loaded.module.Transformer(args)
+            transformer = self.loaded.module.Transformer(args)
         self.built = recorder.recording
         try:
             transformer.load_state_dict(dict(self.checkpoint.tensors), strict=True, assign=True)
@@ -156,18 +157,24 @@ class Runner(ReferenceRunner):
         caches = dict(enumerate(scratch or zip(memory.keys, memory.values, strict=True)))
         blocks = list(self._transformer.layers)
 
-        def entering(layer: int) -> None:
+        def entering(layer: int, x: torch.Tensor) -> None:
+            residual[layer].copy_(x[0])
             if recorder is not None:
                 recorder.layer = layer
             if safe_point is not None:
                 safe_point(layer)
 
+        def leaving(out: torch.Tensor) -> None:
+            residual[self.n_layers].copy_(out[0])
+            if recorder is not None:
+                recorder.layer = None
+
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode())
             stack.enter_context(self._lent(caches))
             for layer, block in enumerate(blocks):
-                stack.enter_context(_before(block, lambda x, layer=layer: (residual[layer].copy_(x[0]), entering(layer))))
-            stack.enter_context(_after(blocks[-1], lambda out: _leave(residual, out, recorder)))
+                stack.enter_context(_before(block, partial(entering, layer)))
+            stack.enter_context(_after(blocks[-1], leaving))
             if recorder is not None:
                 stack.enter_context(recorder)
             logits: torch.Tensor = self._transformer(torch.tensor([work.tokens]), work.start)
@@ -183,7 +190,7 @@ class Runner(ReferenceRunner):
             assert layer is not None
             # Copies, so that addresses are aligned as they were in the pass, and nothing of the run can change.
             caches[layer] = self._scratch(work, memory, layer)
-            layers = [_Feed(rows[layer].clone()[None]), self._transformer.layers[layer], _End()]
+            layers: list[nn.Module] = [_Feed(rows[layer].clone()[None]), self._transformer.layers[layer], _End()]
         elif part == "before":
             layers = [_End()]
         else:
@@ -236,15 +243,10 @@ class Runner(ReferenceRunner):
             self._transformer.layers = before
 
 
-def _leave(residual: torch.Tensor, out: torch.Tensor, recorder: Recorder | None) -> None:
-    residual[-1].copy_(out[0])
-    if recorder is not None:
-        recorder.layer = None
-
-
 @contextlib.contextmanager
-def _before(block: nn.Module, tell: object) -> Iterator[None]:
-    handle = block.register_forward_pre_hook(lambda _, arguments: tell(arguments[0]) and None)  # type: ignore[operator]
+def _before(block: nn.Module, tell: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """While entered, `tell` gets the block's first argument before each call."""
+    handle = block.register_forward_pre_hook(lambda _, arguments: tell(arguments[0]))
     try:
         yield
     finally:
@@ -252,8 +254,9 @@ def _before(block: nn.Module, tell: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _after(block: nn.Module, tell: object) -> Iterator[None]:
-    handle = block.register_forward_hook(lambda _, __, out: tell(out))  # type: ignore[operator]
+def _after(block: nn.Module, tell: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """While entered, `tell` gets the block's result after each call."""
+    handle = block.register_forward_hook(lambda _, __, out: tell(out))
     try:
         yield
     finally:

@@ -1,0 +1,143 @@
+"""Tensors of runs, made again on request by replaying one part of a pass, and kept for the next reader."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from atlas.errors import BadRequest, NotComputed, NotFound
+from atlas.graph.axes import VIEWS, View
+from atlas.graph.nodes import Parameter, Tensor
+from atlas.runtime.references.base import Memory, Pass
+from atlas.runtime.runs import Run
+
+KEPT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A tensor that a pass computed, or a parameter, with the names of its axes in order."""
+
+    node: str
+    view: View | None
+    layer: int | None
+    step: int | None
+    tensor: torch.Tensor
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A checked request: nodes with the layer to look in (None outside the blocks), and the pass."""
+
+    nodes: tuple[tuple[str, int | None], ...]
+    view: View
+    step: int | None
+    work: Pass
+
+    @property
+    def alone(self) -> bool:
+        return len(self.nodes) == 1
+
+
+class Captures:
+    """Makes and keeps tensors. Belongs to the engine's thread."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._results: OrderedDict[tuple[object, ...], Captured] = OrderedDict()
+        self._bytes = 0
+
+    def kept(self, run: Run, wanted: Wanted) -> dict[str, Captured]:
+        """What is at hand already: kept results and parameters."""
+        found: dict[str, Captured] = {}
+        for node, layer in wanted.nodes:
+            declared = run.runner.model.graph[node].node
+            if isinstance(declared, Parameter):
+                weight = run.runner.weight(declared.weight.format(layer=layer))
+                found[node] = Captured(node, None, layer, None, weight, declared.shape)
+                continue
+            key = (run.id, node, wanted.view, layer, wanted.step)
+            if key in self._results:
+                self._results.move_to_end(key)
+                found[node] = self._results[key]
+        return found
+
+    def make(self, run: Run, wanted: Wanted, memory: Memory, known: dict[str, Captured]) -> dict[str, Captured]:
+        """Everything that was asked for: what is not known yet by one replay for each part of the pass.
+
+        Raises `NotComputed` for a single node that this pass does not compute; of several it is left out.
+        """
+        runner, found = run.runner, dict(known)
+        missing = [(node, layer) for node, layer in wanted.nodes if node not in found]
+        for part in ("build", "before", "block", "after"):
+            together = [(node, layer) for node, layer in missing if runner.part(node) == part]
+            for layer in dict.fromkeys(layer for _, layer in together):
+                nodes = [node for node, at in together if at == layer]
+                recording = runner.replay(wanted.work, memory, part, layer, runner.sites(nodes))
+                for node in nodes:
+                    value = recording.last(node, layer)
+                    declared = runner.model.graph[node].node
+                    if value is not None and isinstance(declared, Tensor):
+                        captured = Captured(node, wanted.view, layer, wanted.step, value.detach(), declared.shape)
+                        self._keep((run.id, node, wanted.view, layer, wanted.step), captured)
+                        found[node] = captured
+        if wanted.alone and not found:
+            path = wanted.nodes[0][0]
+            declared = runner.model.graph[path].node
+            why = declared.absent if isinstance(declared, Tensor) else ""
+            raise NotComputed(f"This pass does not compute {path!r}. {why}", "Choose another view or prompt.")
+        return found
+
+    def forget(self) -> None:
+        """Drop all kept results."""
+        self._results.clear()
+        self._bytes = 0
+
+    def _keep(self, key: tuple[object, ...], captured: Captured) -> None:
+        size = captured.tensor.nbytes
+        if size > self._kept_bytes // 4 or key in self._results:
+            return
+        self._results[key] = captured
+        self._bytes += size
+        while self._bytes > self._kept_bytes:
+            _, dropped = self._results.popitem(last=False)
+            self._bytes -= dropped.tensor.nbytes
+
+
+def checked(run: Run, nodes: Sequence[str], view: str, layer: int | None, step: int | None) -> Wanted:
+    """A request, checked against the run and its model.
+
+    Raises `BadRequest` (view, kind of node), `NotFound` (node, layer, step) and `NotComputed`.
+    """
+    known = next((known for known in VIEWS if known == view), None)
+    if known is None:
+        raise BadRequest(f"There is no view {view!r}.", f"Views are {', '.join(VIEWS)}.")
+    step = (1 if step is None else step) if known == "decode" else None
+    places = tuple((node, _layer(run, node, known, layer, alone=len(nodes) == 1)) for node in nodes)
+    graph = run.runner.model.graph
+    needs_pass = any(isinstance(graph[node].node, Tensor) for node in nodes)
+    return Wanted(places, known, step, run.work(known, step) if needs_pass else Pass((), 0))
+
+
+def _layer(run: Run, path: str, view: View, layer: int | None, *, alone: bool) -> int | None:
+    model = run.runner.model
+    resolved = model.graph[path]
+    node = resolved.node
+    if not isinstance(node, Tensor | Parameter):
+        near = f"Ask for {resolved.outputs[0]!r}." if resolved.outputs else "Ask for one of its parts."
+        raise BadRequest(f"{path!r} is a {node.kind}, which has no values of its own.", near)
+    if alone and isinstance(node, Tensor) and view not in node.views:
+        raise NotComputed(f"{view} does not compute {path!r}. {node.absent}", "Choose another view.")
+    if not resolved.in_blocks:
+        return None
+    chosen = 0 if layer is None else layer
+    if not 0 <= chosen < run.runner.n_layers:
+        raise NotFound(
+            f"There is no layer {chosen}: {model.name} has layers 0 to {run.runner.n_layers - 1}.",
+            "Layers count those of the model that ran.",
+        )
+    return chosen

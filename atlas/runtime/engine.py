@@ -1,0 +1,501 @@
+"""The engine: one thread that owns the models, shares it among runs, and answers requests for tensors.
+
+Runs advance a pass at a time, in turn. Requests for tensors go first: they are served between passes and, within a
+long pass, before each block, so nobody waits longer than about one block. A run beyond the memory budget gives its
+memory up and is taken through the same tokens again when somebody asks.
+
+Everything public may be called from any thread. It knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib import import_module
+
+import torch
+
+from atlas.catalog import Catalog, Model
+from atlas.errors import (
+    AtlasError,
+    BadRequest,
+    Conflict,
+    NoCheckpoint,
+    NotFound,
+    NotReady,
+    TooLarge,
+    TooMany,
+)
+from atlas.runtime.captures import Captured, Captures, Wanted, checked
+from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
+from atlas.runtime.runs import FINISHED, Run, RunError, RunRequest, RunView, run_id, tokens_of
+from atlas.runtime.sampling import next_token
+from atlas.runtime.weights import fetch_default
+from atlas.settings import Settings
+
+log = logging.getLogger(__name__)
+DEMONSTRATION = "The capital of France is"
+DEMONSTRATION_TOKENS = 8
+
+
+@dataclass
+class Status:
+    """How far the start has come. `progress` is between 0 and 1 where it is known."""
+
+    ready: bool = False
+    stage: str = "starting"
+    progress: float | None = None
+    error: AtlasError | None = None
+
+
+class _Cancelled(Exception):
+    """The run that is being computed is no longer wanted."""
+
+
+class Engine:
+    """One thread, its models and its runs."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, status: Status | None = None) -> None:
+        self.settings = settings
+        self.catalog = catalog
+        self.status = status or Status()
+        self.demonstration: str | None = None
+        self._runners: dict[str, ReferenceRunner] = {}
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._turns: deque[Run] = deque()
+        self._requests: deque[Callable[[], None]] = deque()
+        self._captures = Captures()
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    # --- for everybody
+
+    def start(self) -> None:
+        """Start loading; `status` tells how far it is."""
+        self._thread.start()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Finish the step under way and stop. What waits is told so."""
+        with self._wake:
+            self._stopping = True
+            for run in self._runs.values():
+                if run.status not in FINISHED:
+                    run.cancelled = True
+            self._wake.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def has_checkpoint(self, model: str) -> bool:
+        """Whether the model runs on weights of its own here."""
+        return model in self._runners
+
+    def runner(self, model: str) -> ReferenceRunner:
+        """Raises `NotReady` while starting, `NotFound` for no model, `NoCheckpoint` for one without weights."""
+        self.catalog.entry(model)
+        self._require_ready()
+        runner = self._runners.get(model)
+        if runner is None:
+            live = self.catalog.default
+            raise NoCheckpoint(
+                f"The weights of {self.catalog.entry(model).name} are not here, so it cannot run.",
+                f"Use model={live.id!r}, whose values stand in, or start with --checkpoint {model}=PATH.",
+                stand_in=live.id,
+            )
+        return runner
+
+    def tokens(self, model: str, prompt: str, add_bos: bool | None = None) -> list[int]:
+        """A prompt as token ids, BOS as the tokenizer's settings say unless told. Raises `BadRequest`."""
+        return self.runner(model).checkpoint.tokenizer.encode(prompt, add_bos)
+
+    def submit(self, request: RunRequest) -> RunView:
+        """Start a run, or find it: the same request is the same run. A failed one starts again.
+
+        Raises `BadRequest`, `TooLarge`, `TooMany`, `NoCheckpoint`, `NotReady`.
+        """
+        runner = self.runner(request.model)
+        self._check_request(request, runner)
+        reference = runner.model.store.locks.locked(runner.model.architecture.reference.file)[1].sha256
+        identity = run_id(request, runner.checkpoint.sha256, reference)
+        with self._wake:
+            run = self._runs.get(identity)
+            if run is None or run.status in ("failed", "cancelled"):
+                waiting = sum(other.status == "queued" for other in self._runs.values())
+                if waiting >= self.settings.max_queue:
+                    raise TooMany(
+                        f"{waiting} runs are waiting, and no more may.", "Try again in a moment.", waiting=waiting
+                    )
+                run = self._runs[identity] = Run(identity, request, runner)
+                self._turns.append(run)
+                self._wake.notify_all()
+            run.used = time.monotonic()
+        return self.view(identity)
+
+    def run(self, identity: str) -> Run:
+        """Raises `NotFound`."""
+        with self._lock:
+            run = self._runs.get(identity)
+        if run is None:
+            self._require_ready()
+            raise NotFound(f"There is no run {identity!r}.", "Start it again with POST /api/runs.")
+        return run
+
+    def view(self, identity: str) -> RunView:
+        """A run as it stands. Raises `NotFound`."""
+        run = self.run(identity)
+        tokenizer = run.runner.checkpoint.tokenizer
+        ids = list(run.ids)
+        with self._lock:
+            ahead = next((place for place, other in enumerate(self._turns) if other is run), 0)
+        texts, labels = tokenizer.pieces(ids), [tokenizer.label(token) for token in ids]
+        error = run.error
+        checkpoint = run.runner.checkpoint
+        return RunView(
+            id=run.id,
+            model=run.request.model,
+            checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}",
+            status=run.status,
+            prompt=tokenizer.decode(run.request.token_ids),
+            prompt_length=run.prompt_length,
+            max_new_tokens=run.request.max_new_tokens,
+            temperature=run.request.temperature,
+            seed=run.request.seed,
+            tokens=tokens_of(run, texts, labels),
+            steps=run.steps,
+            waiting=ahead if run.status == "queued" else 0,
+            seconds={"prefill": round(run.prefill_seconds, 4), "decode": round(run.decode_seconds, 4)},
+            error=None if error is None else RunError(code=error.code, detail=error.detail, hint=error.hint),
+        )
+
+    def delete(self, identity: str) -> None:
+        """Cancel and forget. Raises `NotFound`."""
+        run = self.run(identity)
+        with self._wake:
+            run.cancelled = True
+            self._runs.pop(identity, None)
+            if run.status == "queued":
+                self._finish(run, "cancelled")
+            self._wake.notify_all()
+
+    async def watch(self, identity: str) -> AsyncIterator[RunView]:
+        """The run as it stands now, and again whenever it has changed, until it is finished."""
+        run = self.run(identity)
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop may have been closed meanwhile
+                loop.call_soon_threadsafe(changed.set)
+
+        with self._lock:
+            run.listeners.append(tell)
+        try:
+            while True:
+                changed.clear()
+                if run.cancelled and run.status != "done":
+                    with contextlib.suppress(NotFound):
+                        yield self.view(identity).model_copy(update={"status": "cancelled"})
+                    return
+                yield self.view(identity)
+                if run.status in FINISHED:
+                    return
+                await changed.wait()
+        finally:
+            with self._lock:
+                run.listeners.remove(tell)
+
+    async def tensor(self, identity: str, node: str, view: str, layer: int | None, step: int | None) -> Captured:
+        """One tensor of a run. Raises as `tensors`."""
+        return (await self.tensors(identity, [node], view, layer, step))[node]
+
+    async def tensors(
+        self, identity: str, nodes: Sequence[str], view: str, layer: int | None, step: int | None
+    ) -> dict[str, Captured]:
+        """Several tensors of one pass and layer, made in one replay.
+
+        Raises `NotFound` (run, node, layer, step), `NotComputed`, `BadRequest` (view, kind of node), `Conflict`
+        (not finished). Tensors that this pass does not compute are left out if others were asked with them.
+        """
+        return await asyncio.wrap_future(self.request(identity, nodes, view, layer, step))
+
+    def request(
+        self, identity: str, nodes: Sequence[str], view: str, layer: int | None, step: int | None
+    ) -> Future[dict[str, Captured]]:
+        """As `tensors`, for a caller without an event loop. Raises what can be known at once."""
+        run = self.run(identity)
+        run.used = time.monotonic()
+        unfinished = run.status not in FINISHED
+        if unfinished and view == "full":
+            raise Conflict(
+                f"The run {identity} has not finished, and the full sequence is a pass over all its tokens.",
+                "Ask again when its status is done.",
+            )
+        if unfinished and view == "decode" and run.steps < (1 if step is None else step):
+            raise Conflict(f"That decode step of the run {identity} is not computed yet.", "Ask again in a moment.")
+        wanted = checked(run, nodes, view, layer, step)
+        future: Future[dict[str, Captured]] = Future()
+
+        def serve() -> None:
+            if not future.cancelled():
+                self._serve(run, wanted, future, serve)
+
+        with self._wake:
+            if self._stopping:
+                raise NotReady("The server is stopping.", "Ask again when it is back.")
+            self._requests.append(serve)
+            self._wake.notify_all()
+        return future
+
+    # --- checks
+
+    def _require_ready(self) -> None:
+        if self.status.error is not None:
+            raise NotReady(f"No model could be loaded: {self.status.error.detail}", self.status.error.hint)
+        if not self.status.ready:
+            raise NotReady(f"Not ready yet: {self.status.stage}.", "GET /readyz tells how far it is.")
+
+    def _check_request(self, request: RunRequest, runner: ReferenceRunner) -> None:
+        count, limit = len(request.token_ids), self.settings.max_prompt_tokens
+        if count == 0:
+            raise BadRequest("The prompt is empty: there is nothing to compute.", "Give at least one token.")
+        if count > limit:
+            raise TooLarge(
+                f"The prompt has {count:,} tokens; at most {limit:,} are taken.",
+                "Shorten it, or start with a larger --max-prompt-tokens.",
+                tokens=count,
+                limit=limit,
+            )
+        if request.max_new_tokens > self.settings.max_new_tokens:
+            raise BadRequest(
+                f"max_new_tokens is {request.max_new_tokens:,}; at most "
+                f"{self.settings.max_new_tokens:,} are generated.",
+                "Ask for fewer.",
+                limit=self.settings.max_new_tokens,
+            )
+        if count + request.max_new_tokens > runner.context_length:
+            raise TooLarge(
+                f"Prompt and new tokens come to {count + request.max_new_tokens:,} positions; the model has "
+                f"{runner.context_length:,}.",
+                "Shorten the prompt, or ask for fewer tokens.",
+            )
+        vocabulary = runner.model.architecture.sizes["vocab"]
+        for token in request.token_ids:
+            if not 0 <= token < vocabulary:
+                raise BadRequest(f"There is no token {token}.", f"Ids run from 0 to {vocabulary - 1:,}.")
+
+    # --- the engine's thread
+
+    def _main(self) -> None:
+        try:
+            self._load()
+        except AtlasError as error:
+            log.error("The engine could not start: %s", error)
+            self.status.error = error
+            self.status.stage = "failed"
+            return
+        except Exception as error:  # whatever went wrong, the pages go on and say so
+            log.exception("The engine could not start")
+            self.status.error = NotReady(f"The engine could not start: {error!r}.", "See the server's log.")
+            self.status.stage = "failed"
+            return
+        while True:
+            with self._wake:
+                while not (self._requests or self._turns or self._stopping):
+                    self._wake.wait()
+                if self._stopping:
+                    break
+            self._answer()
+            self._advance()
+        self._stop()
+
+    def _load(self) -> None:
+        if self.settings.threads:
+            torch.set_num_threads(self.settings.threads)
+
+        def progress(stage: str, fraction: float | None) -> None:
+            self.status.stage, self.status.progress = stage, fraction
+
+        entry = self.catalog.default
+        path = fetch_default(self.settings.data_dir, progress)
+        progress("opening the weights", None)
+        checkpoint = open_checkpoint(path, self.settings.data_dir, progress)
+        progress("building the reference model", None)
+        model = self.catalog[entry.id]
+        module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
+        self._runners[entry.id] = module.Runner(model, checkpoint)
+        self.status.ready = True
+        progress("ready", 1.0)
+        prompt = self.tokens(entry.id, DEMONSTRATION)
+        request = RunRequest(
+            model=entry.id, token_ids=tuple(prompt), max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
+        )
+        self.demonstration = self.submit(request).id
+
+    def _answer(self) -> None:
+        """Serve the requests for tensors that wait now."""
+        for _ in range(len(self._requests)):
+            try:
+                serve = self._requests.popleft()
+            except IndexError:
+                return
+            serve()
+
+    def _advance(self) -> None:
+        """Take the run whose turn it is one pass further."""
+        with self._lock:
+            if not self._turns:
+                return
+            run = self._turns.popleft()
+        if run.cancelled:
+            self._finish(run, "cancelled")
+            return
+        try:
+            self._pass(run)
+        except _Cancelled:
+            self._finish(run, "cancelled")
+            return
+        except AtlasError as error:
+            run.error = error
+            self._finish(run, "failed")
+            return
+        except Exception as error:  # one run's failure is not the others'
+            log.exception("The run %s failed", run.id)
+            run.error = AtlasError(f"The run failed: {error!r}.", "Start it again; the server's log says more.")
+            self._finish(run, "failed")
+            return
+        self._release(run)
+        with self._lock:
+            # A run that is only being taken through its tokens again goes on if the requests released ask for more.
+            if (run.status not in FINISHED or run.full_wanted) and run not in self._turns:
+                self._turns.append(run)
+        self._keep_within_budget(run)
+
+    def _pass(self, run: Run) -> None:
+        """The next pass of a run: its full sequence if that is wanted and possible, else the next tokens."""
+
+        def safe_point(_: int) -> None:
+            if run.cancelled:
+                raise _Cancelled
+            self._answer()
+
+        started = time.perf_counter()
+        if run.status == "done" and run.full_wanted:
+            full = run.runner.memory(len(run.ids), cache=False)
+            run.runner.forward(Pass(tuple(run.ids), 0), full, safe_point)
+            run.full, run.full_wanted = full, False
+            return
+        if run.status == "queued":
+            run.status = "running"
+            run.tell()
+        if run.memory is None:
+            run.memory = run.runner.memory(run.capacity)
+        if run.status == "running" or not run.whole:
+            work = run.following()
+            logits = run.runner.forward(work, run.memory, safe_point)
+            spent = time.perf_counter() - started
+            if work.start == 0:
+                run.prefill_seconds = spent
+            elif run.status == "running":
+                run.decode_seconds += spent
+            if run.status == "running" and run.computed == len(run.ids):
+                self._extend(run, logits[0, -1])
+
+    def _extend(self, run: Run, logits: torch.Tensor) -> None:
+        request = run.request
+        generated = len(run.ids) - run.prompt_length
+        if generated < request.max_new_tokens:
+            run.ids.append(next_token(logits, request.temperature, request.seed, generated))
+            generated += 1
+        ended = generated > 0 and run.ids[-1] in run.runner.checkpoint.tokenizer.eos_ids
+        if generated >= request.max_new_tokens or ended:
+            run.status = "done"
+        run.tell()
+
+    def _serve(self, run: Run, wanted: Wanted, future: Future[dict[str, Captured]], again: Callable[[], None]) -> None:
+        """Answer one request, or put it with the run until what it needs has been computed."""
+        try:
+            if run.cancelled and run.status != "done":
+                raise NotFound(f"The run {run.id} was cancelled.", "Start it again with POST /api/runs.")
+            if run.status == "failed":
+                raise Conflict(f"The run {run.id} failed.", "Start it again with POST /api/runs.")
+            found = self._captures.kept(run, wanted)
+            if len(found) < len(wanted.nodes):
+                memory = self._memory_for(run, wanted, again)
+                if memory is None:
+                    return
+                found = self._captures.make(run, wanted, memory, found)
+            future.set_result(found)
+        except AtlasError as error:
+            future.set_exception(error)
+        except Exception as error:  # the engine must go on
+            log.exception("A tensor of the run %s could not be made", run.id)
+            future.set_exception(AtlasError(f"The tensor could not be made: {error!r}.", "See the server's log."))
+
+    def _memory_for(self, run: Run, wanted: Wanted, again: Callable[[], None]) -> Memory | None:
+        """The memory that a replay needs, or None: then `again` is called once it is there."""
+        if wanted.view == "full":
+            if run.full is not None:
+                return run.full
+            run.full_wanted = True
+        elif run.memory is not None and run.memory.position >= wanted.work.stop:
+            return run.memory
+        if self._stopping:
+            raise NotReady("The server is stopping.", "Ask again when it is back.")
+        run.waiting.append(again)
+        with self._wake:
+            if run not in self._turns:
+                self._turns.appendleft(run)
+            self._wake.notify_all()
+        return None
+
+    def _release(self, run: Run) -> None:
+        """Put the requests that waited for this run back in line."""
+        with self._wake:
+            while run.waiting:
+                self._requests.append(run.waiting.popleft())
+            self._wake.notify_all()
+
+    def _finish(self, run: Run, status: str) -> None:
+        run.status = "failed" if status == "failed" else "cancelled"
+        run.memory = run.full = None
+        with self._lock, contextlib.suppress(ValueError):
+            self._turns.remove(run)
+        self._release(run)
+        run.tell()
+
+    def _keep_within_budget(self, current: Run) -> None:
+        """Let the runs that were used least recently give their memory up."""
+        with self._lock:
+            runs = sorted(self._runs.values(), key=lambda run: run.used)
+            total = sum(run.nbytes for run in runs)
+            for run in runs:
+                if total <= self.settings.memory_budget:
+                    break
+                if run is current or run in self._turns:
+                    continue
+                total -= run.nbytes
+                run.memory = run.full = None
+
+    def _stop(self) -> None:
+        with self._lock:
+            waiting = list(self._requests)
+            self._requests.clear()
+            for run in self._runs.values():
+                waiting.extend(run.waiting)
+                run.waiting.clear()
+                if run.status not in FINISHED:
+                    self._finish(run, "cancelled")
+        for serve in waiting:
+            serve()
+
+    def model_of(self, identity: str) -> Model:
+        """The model that a run ran."""
+        return self.run(identity).runner.model

@@ -1,0 +1,172 @@
+"""A run: one prompt taken through prefill and decode. What determines it, what it has come to, and how far it is.
+
+A run is a value: its id is a hash of all that determines it. It can give its memory up and be taken through the
+same tokens again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from atlas.errors import AtlasError, NotFound
+from atlas.graph.axes import View
+from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
+
+Status = Literal["queued", "running", "done", "failed", "cancelled"]
+FINISHED: tuple[Status, ...] = ("done", "failed", "cancelled")
+
+
+class RunRequest(BaseModel):
+    """What determines a run, its checkpoint and reference code aside."""
+
+    model: str
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
+    temperature: float
+    seed: int
+
+
+class Token(BaseModel):
+    """One token of a run. `text` is what it adds to the text; `label` shows it alone."""
+
+    position: int
+    id: int
+    text: str
+    label: str
+    origin: Literal["prompt", "generated"]
+
+
+class RunError(BaseModel):
+    """Why a run failed."""
+
+    code: str
+    detail: str
+    hint: str
+
+
+class RunView(BaseModel):
+    """A run as it stands. `steps` are its decode steps; `waiting` is its place in the queue, 0 when it runs."""
+
+    id: str
+    model: str
+    checkpoint: str
+    status: Status
+    prompt: str
+    prompt_length: int
+    max_new_tokens: int
+    temperature: float
+    seed: int
+    tokens: list[Token]
+    steps: int
+    waiting: int = 0
+    seconds: dict[str, float] = Field(default_factory=dict)
+    error: RunError | None = None
+
+
+def run_id(request: RunRequest, checkpoint: str, reference: str) -> str:
+    """20 hexadecimal digits of the hash of everything that determines the values of a run."""
+    facts = {"checkpoint": checkpoint, "reference": reference, **request.model_dump()}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
+
+
+class Run:
+    """The engine's side of a run. Only the engine's thread changes it, but for `cancelled`.
+
+    `ids` are all tokens known so far. `memory.position` says how many of them have been computed; it may lie behind
+    where the memory was given up.
+    """
+
+    def __init__(self, identity: str, request: RunRequest, runner: ReferenceRunner) -> None:
+        self.id = identity
+        self.request = request
+        self.runner = runner
+        self.ids: list[int] = list(request.token_ids)
+        self.status: Status = "queued"
+        self.error: AtlasError | None = None
+        self.memory: Memory | None = None
+        self.full: Memory | None = None
+        self.full_wanted = False
+        self.cancelled = False
+        self.used = time.monotonic()
+        self.prefill_seconds = 0.0
+        self.decode_seconds = 0.0
+        self.waiting: deque[Callable[[], None]] = deque()
+        self.listeners: list[Callable[[], None]] = []
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.token_ids)
+
+    @property
+    def steps(self) -> int:
+        """Decode steps: the last generated token is not fed back."""
+        return max(0, len(self.ids) - self.prompt_length - 1)
+
+    @property
+    def capacity(self) -> int:
+        """The most positions that are ever computed."""
+        return self.prompt_length + max(0, self.request.max_new_tokens - 1)
+
+    @property
+    def computed(self) -> int:
+        """How many positions the memory holds."""
+        return 0 if self.memory is None else self.memory.position
+
+    @property
+    def whole(self) -> bool:
+        """Whether the memory holds every pass of the run as far as it has come."""
+        return self.status == "done" and self.computed >= max(self.prompt_length, len(self.ids) - 1)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(memory.nbytes for memory in (self.memory, self.full) if memory is not None)
+
+    def work(self, view: View, step: int | None) -> Pass:
+        """The pass that a view and step name. Raises `NotFound` for a step that the run does not have."""
+        if view == "full":
+            return Pass(tuple(self.ids), 0)
+        if view == "prefill":
+            return Pass(self.request.token_ids, 0)
+        k = 1 if step is None else step
+        if not 1 <= k <= self.steps:
+            if self.steps == 0:
+                raise NotFound(
+                    f"The run {self.id} has no decode step: it generated {len(self.ids) - self.prompt_length} tokens, "
+                    "and the last is not fed back.",
+                    "Ask for view=prefill, or start a run with max_new_tokens of 2 or more.",
+                )
+            raise NotFound(f"The run {self.id} has no decode step {k}.", f"Its steps are 1 to {self.steps}.")
+        position = self.prompt_length + k - 1
+        return Pass((self.ids[position],), position)
+
+    def following(self) -> Pass:
+        """The next pass to compute: the prompt, or one token."""
+        if self.computed == 0:
+            return Pass(self.request.token_ids, 0)
+        return Pass((self.ids[self.computed],), self.computed)
+
+    def tell(self) -> None:
+        """Tell everyone who listens that something has changed."""
+        for listener in tuple(self.listeners):
+            listener()
+
+
+def tokens_of(run: Run, texts: Sequence[str], labels: Sequence[str]) -> list[Token]:
+    """The tokens of a run, with their texts."""
+    return [
+        Token(
+            position=position,
+            id=token,
+            text=text,
+            label=label,
+            origin="prompt" if position < run.prompt_length else "generated",
+        )
+        for position, (token, text, label) in enumerate(zip(run.ids[: len(texts)], texts, labels, strict=True))
+    ]
