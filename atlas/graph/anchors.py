@@ -1,14 +1,17 @@
 """The anchor language: where in a source file a value comes to be, said by structure.
 
 An anchor never holds a line number or a copied line. `at("Attention.forward").assigns("scores", nth=1).left`
-reads: in that method, the first assignment to `scores`, the left operand of what is assigned. Resolution
+reads: in that method, the first assignment to `scores`, the left operand of what is assigned. It prints as
+`Attention.forward.assigns(scores, 1).left`, which is how a lock keeps it, and `parse` reads that again. Resolution
 against a file's syntax tree lives in `atlas.provenance.resolution`; this module only builds the data.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Literal, NoReturn, cast, get_args
 
+from atlas.errors import DeclarationError
 from atlas.graph.axes import Frozen
 
 StepKind = Literal[
@@ -25,6 +28,11 @@ StepKind = Literal[
     "field",
     "loop",
 ]
+
+
+KINDS: tuple[StepKind, ...] = get_args(StepKind)
+NAMED = frozenset({"assigns", "argument", "call", "entry", "field"})  # steps that have a name,
+COUNTED = frozenset({"index", "arg"})  # and those that have a number
 
 
 class Step(Frozen):
@@ -110,14 +118,130 @@ class Anchor(Frozen):
         return self.model_copy(update={"until": last})
 
     def __str__(self) -> str:
-        text = ".".join([self.place or "module", *(str(step) for step in self.steps)])
+        text = ".".join([_quoted(self.place), *(str(step) for step in self.steps)])
         if self.within is not None:
-            text += f" inside {self.within}"
+            text += f" inside {_bracketed(self.within)}"
         if self.until is not None:
-            text += f" through {self.until}"
+            text += f" through {_bracketed(self.until)}"
         return text
 
 
 def at(place: str) -> Anchor:
     """Start an anchor at a function, method or class by its qualified name, or at the module ('')."""
     return Anchor(place=place)
+
+
+def parse(text: str) -> Anchor:
+    """The anchor that prints as `text`. Raises `DeclarationError` that names what was not understood."""
+    return _Reader(text).whole()
+
+
+def _quoted(place: str) -> str:
+    """A place as it prints: in quotes where a part of it (a method called `left`) would be read as a step."""
+    if not place:
+        return "module"
+    parts = place.split(".")
+    return f"'{place}'" if place == "module" or not set(parts[1:]).isdisjoint(KINDS) else place
+
+
+def _bracketed(anchor: Anchor) -> str:
+    return f"({anchor})" if anchor.within is not None or anchor.until is not None else str(anchor)
+
+
+class _Reader:
+    """Reads a printed anchor from left to right: a place, steps, and after ` inside ` or ` through ` another."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def whole(self) -> Anchor:
+        anchor = self.anchor()
+        if self.position < len(self.text):
+            self.fail("the end")
+        return anchor
+
+    def anchor(self) -> Anchor:
+        anchor = self.simple()
+        within = self.other() if self.take(" inside ") else None
+        until = self.other() if self.take(" through ") else None
+        return anchor.model_copy(update={"within": within, "until": until})
+
+    def other(self) -> Anchor:
+        if not self.take("("):
+            return self.simple()
+        anchor = self.anchor()
+        if not self.take(")"):
+            self.fail("a closing bracket")
+        return anchor
+
+    def simple(self) -> Anchor:
+        place, steps = self.place(), []
+        while self.take("."):
+            steps.append(self.step())
+        return Anchor(place=place, steps=tuple(steps))
+
+    def place(self) -> str:
+        if quoted := self.match(r"'([^']+)'"):
+            return quoted[1]
+        first = self.match(r"[^\W\d]\w*")
+        if first is None:
+            self.fail("a function, a class or `module`")
+        place = first[0]
+        # A part that a step is called by, or that has brackets, is a step.
+        while part := self.match(rf"\.(?!(?:{'|'.join(KINDS)})\b)([^\W\d]\w*)(?![\w(])"):
+            place += part[0]
+        return "" if place == "module" else place
+
+    def step(self) -> Step:
+        found = self.match(rf"({'|'.join(KINDS)})\b")
+        if found is None:
+            self.fail(f"a step, one of {', '.join(KINDS)},")
+        kind = cast(StepKind, found[1])
+        inner = self.inner() if self.take("(") else ""
+        counted = re.fullmatch(r"(.+), (-?\d+)", inner, re.DOTALL) if kind in NAMED else None
+        if counted:
+            return Step(kind=kind, name=counted[1], nth=int(counted[2]))
+        if kind in NAMED and inner:
+            return Step(kind=kind, name=inner)
+        if kind not in NAMED and re.fullmatch(r"-?\d+", inner):
+            return Step(kind=kind, nth=int(inner))
+        if inner or kind in NAMED | COUNTED:
+            self.fail(f"what {kind} takes, not {inner!r}, ")
+        return Step(kind=kind)
+
+    def inner(self) -> str:
+        """What stands between brackets: Python as `ast.unparse` writes it, with brackets and strings of its own."""
+        start, depth = self.position, 0
+        while self.position < len(self.text):
+            if self.match(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""):
+                continue
+            character = self.text[self.position]
+            if character in "'\"":
+                self.fail("a text that ends")
+            if character in "([{":
+                depth += 1
+            elif character in ")]}":
+                depth -= 1
+            self.position += 1
+            if depth < 0:
+                return self.text[start : self.position - 1]
+        return self.fail("a closing bracket")
+
+    def take(self, what: str) -> bool:
+        found = self.text.startswith(what, self.position)
+        self.position += len(what) if found else 0
+        return found
+
+    def match(self, pattern: str) -> re.Match[str] | None:
+        found = re.compile(pattern, re.DOTALL).match(self.text, self.position)
+        if found:
+            self.position = found.end()
+        return found
+
+    def fail(self, expected: str) -> NoReturn:
+        before, after = self.text[: self.position], self.text[self.position :]
+        raise DeclarationError(
+            f"{self.text!r} is no anchor: {expected} was expected after {before!r}, not {after!r}.",
+            "Write it as an anchor prints, such as `Attention.forward.assigns(scores, 1).left`.",
+        )

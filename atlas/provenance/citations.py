@@ -102,8 +102,7 @@ def locate(anchor: Anchor, module: Module | None, lock: Lock, locked: LockedFile
 def constants(ref: SourceRef, entry: Anchor, store: SourceStore) -> Mapping[str, int | float | bool | None]:
     """A dictionary of plain numbers as the source states it, names of module constants included.
 
-    `entry` leads to a dict display, or to a class whose annotated fields have defaults.
-    Raises `AnchorError` for a value that is no constant.
+    `entry` leads to a dict display. Raises `AnchorError` for a value that is no constant.
     """
     module = store.read(ref).module
     node = module.resolve(entry).node

