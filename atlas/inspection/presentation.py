@@ -1,0 +1,80 @@
+"""How a tensor is best looked at: which axes lie on the plane, what scale its colours need, which panels it has.
+
+Suggestions, read off the axes, the place in the graph and the numbers; the reader may choose otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from atlas.graph.resolve import Graph, is_cache
+from atlas.inspection.frames import ATTENDED, COMPUTED
+from atlas.inspection.summary import Stats
+
+Scale = Literal["diverging", "sequential", "log"]
+Meaning = Literal["attention", "logits", "stream", "cache", "rotations"]
+
+
+class Presentation(BaseModel):
+    """`rows` is null for a tensor of one axis. `meaning` names the panel that the tensor has, if any."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: str | None
+    columns: str
+    scale: Scale
+    meaning: Meaning | None
+
+
+def present(graph: Graph, path: str, axes: Sequence[str], shape: Sequence[int], stats: Stats) -> Presentation:
+    """The defaults for a node's tensor as it was captured."""
+    rows, columns = plane_axes(axes, shape)
+    return Presentation(rows=rows, columns=columns, scale=_scale(axes, stats), meaning=meaning_of(graph, path, axes))
+
+
+def plane_axes(axes: Sequence[str], shape: Sequence[int]) -> tuple[str | None, str]:
+    """Rows and columns: the last axis across, and down it the positions, or what stands before it.
+
+    An axis of size one at the end (a reduced one) gives way to what it was reduced beside.
+    """
+    if not axes:
+        return None, ""
+    sizes = dict(zip(axes, shape, strict=True))
+    columns = axes[-1]
+    if sizes[columns] == 1 and len(axes) > 1 and columns not in (*COMPUTED, ATTENDED):
+        columns = next((axis for axis in axes[::-1] if axis in (*COMPUTED, ATTENDED)), columns)
+    others = [axis for axis in axes if axis != columns]
+    rows = next((axis for axis in others if axis in (*COMPUTED, ATTENDED)), others[-1] if others else None)
+    return rows, columns
+
+
+def stream_paths(graph: Graph) -> frozenset[str]:
+    """The nodes of the residual stream: what enters the first block, what blocks hand on, and sums in between."""
+    declared = graph.architecture
+    ends = {end for pair in (*declared.loops, *declared.enters) for end in pair}
+    sums = {out for node in graph.operations if node.path.endswith("-residual") for out in node.outputs}
+    return frozenset(ends | sums)
+
+
+def meaning_of(graph: Graph, path: str, axes: Sequence[str]) -> Meaning | None:
+    """Which panel a node has."""
+    node = graph[path]
+    if path in stream_paths(graph):
+        return "stream"
+    if path == "unembedding/logits":
+        return "logits"
+    if path.endswith("/attention-weights"):
+        return "attention"
+    if is_cache(node.node):
+        return "cache"
+    return "rotations" if tuple(axes) == ("positions", "pairs") else None
+
+
+def _scale(axes: Sequence[str], stats: Stats) -> Scale:
+    if stats.min is None or stats.max is None or stats.min < 0:
+        return "diverging"
+    shares = axes and axes[-1] in (ATTENDED, "vocab") and stats.max <= 1 + 1e-6
+    return "log" if shares else "sequential"

@@ -1,0 +1,163 @@
+"""Exact statistics of a tensor, and the ranges that a colour scale may take.
+
+Everything is over the finite elements, accumulated in float64 and in pieces, so that a tensor of a hundred
+million elements needs no second copy. Other elements are counted, never averaged. Knows no axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from atlas.inspection.arrays import Array, as_array, lowest, real_numbers
+
+BINS = 64
+PIECE = 1 << 20
+INFINITE = 0x7F80  # the first bucket of magnitudes that are infinite, or no number
+LARGE, SMALL = 1e150, 1e-150  # beyond these a square leaves the range of float64
+
+
+class Histogram(BaseModel):
+    """How many finite elements lie between neighbouring edges; the last bin includes its upper edge."""
+
+    model_config = ConfigDict(frozen=True)
+
+    edges: list[float]
+    counts: list[int]
+
+
+class Stats(BaseModel):
+    """Statistics over the finite elements, null where there are none. `std` is the population's.
+
+    `count` is all elements (a complex one counts once); `nan` and `inf` count real numbers, either sign, and
+    `minus_inf` is the part of `inf` that masks leave behind.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+    rms: float | None = None
+    abs_max: float | None = None
+    nan: int = 0
+    inf: int = 0
+    minus_inf: int = 0
+    histogram: Histogram | None = None
+
+
+class Ranges(BaseModel):
+    """Bounds for colour scales, all over finite elements.
+
+    `abs_high` is a magnitude that 99.5 % of them do not exceed, `low_positive` one that 99.5 % of the non-zero
+    magnitudes are not below; both are exact to bfloat16's resolution (under 1 %), from counts of every element.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    abs_high: float = Field(description="Robust upper bound of magnitudes")
+    low_positive: float = Field(description="Robust lower bound of non-zero magnitudes")
+
+
+def summarize(tensor: torch.Tensor) -> Stats:
+    """Statistics of any tensor: real, complex (over both parts together), integer or bool."""
+    count = tensor.numel()
+    numbers = real_numbers(as_array(tensor))
+    finite = nan = inf = minus = 0
+    low, high, total, scale = np.inf, -np.inf, 0.0, 1.0
+    for piece in _pieces(numbers):
+        nan += int(np.isnan(piece).sum())
+        inf += int(np.isinf(piece).sum())
+        minus += int(np.isneginf(piece).sum())
+        kept = _finite(piece)
+        if kept.size:
+            finite += kept.size
+            low, high = min(low, float(kept.min())), max(high, float(kept.max()))
+    if not finite:
+        return Stats(count=count, nan=nan, inf=inf, minus_inf=minus)
+    abs_max = max(abs(low), abs(high))
+    if abs_max > LARGE or 0 < abs_max < SMALL:
+        scale = abs_max
+    for piece in _pieces(numbers):
+        total += float((_finite(piece) / scale).sum())
+    mean = total / finite
+    squares = deviations = 0.0
+    bottom, top = _histogram_range(low, high, scale)
+    counts = np.zeros(BINS, np.int64)
+    for piece in _pieces(numbers):
+        kept = _finite(piece) / scale
+        squares += float(np.square(kept).sum())
+        deviations += float(np.square(kept - mean).sum())
+        counts += np.histogram(kept, BINS, (bottom, top))[0]
+    edges = np.linspace(bottom, top, BINS + 1)
+    return Stats(
+        count=count,
+        mean=mean * scale,
+        std=float(np.sqrt(deviations / finite)) * scale,
+        min=low,
+        max=high,
+        rms=float(np.sqrt(squares / finite)) * scale,
+        abs_max=abs_max,
+        nan=nan,
+        inf=inf,
+        minus_inf=minus,
+        histogram=Histogram(edges=(np.clip(edges * scale, -_MAX, _MAX)).tolist(), counts=counts.tolist()),
+    )
+
+
+def color_ranges(tensor: torch.Tensor, share: float = 0.995) -> Ranges | None:
+    """Robust bounds of a tensor's magnitudes; None if no element is finite and non-zero.
+
+    Counted in 32,640 buckets: the upper 16 bits of a float32 without its sign, that is bfloat16's numbers. The
+    dtype's lowest number is left out: some masks add it where others add minus infinity.
+    """
+    counts = np.zeros(1 << 15, np.int64)
+    masked = lowest(tensor)
+    for piece in _pieces(real_numbers(as_array(tensor))):
+        with np.errstate(over="ignore"):
+            magnitudes = np.abs(piece if masked is None else piece[piece != masked]).astype(np.float32)
+        counts += np.bincount(magnitudes.view(np.uint32) >> 16, minlength=1 << 15)
+    counts = counts[:INFINITE]
+    below = np.cumsum(counts)
+    zeros, everything = int(counts[0]), int(below[-1])
+    if everything == zeros:
+        return None
+    upper = int(np.searchsorted(below, share * everything))
+    lower = int(np.searchsorted(below, zeros + (1 - share) * (everything - zeros), side="right"))
+    return Ranges(abs_high=_bucket(max(upper, lower, 1) + 1), low_positive=_bucket(max(lower, 1)))
+
+
+_MAX = float(np.finfo(np.float64).max)
+
+
+def _pieces(numbers: Array) -> Iterator[Array]:
+    for start in range(0, numbers.size, PIECE):
+        yield numbers[start : start + PIECE]
+
+
+def _finite(piece: Array) -> Array:
+    wide = piece.astype(np.float64)
+    mask = np.isfinite(wide)
+    kept: Array = wide if mask.all() else wide[mask]
+    return kept
+
+
+def _histogram_range(low: float, high: float, scale: float) -> tuple[float, float]:
+    """The ends of the histogram in units of `scale`; a single value, or nearly, gets a bin's width around it."""
+    bottom, top = low / scale, high / scale
+    span = max(abs(bottom), abs(top))
+    if (top - bottom) / BINS > np.spacing(span):
+        return bottom, top
+    around = max(0.5 / scale, span * 1e-6) if span else 0.5
+    return bottom - around, top + around
+
+
+def _bucket(index: int) -> float:
+    """The smallest magnitude of a bucket; beyond the last one, float32's largest."""
+    bits = index << 16 if index < INFINITE else (INFINITE << 16) - 1
+    return float(np.array([bits], np.uint32).view(np.float32)[0])
