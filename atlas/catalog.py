@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 
 import atlas.architectures
@@ -25,8 +26,10 @@ from atlas.graph.nodes import Architecture, Component, Operation, Parameter, Ten
 from atlas.graph.resolve import Graph
 from atlas.models.entry import CitedConfiguration, ModelEntry, StatedConfiguration
 from atlas.provenance.citations import Citation, cite, constants
+from atlas.provenance.locks import Locks
 from atlas.provenance.resolution import Module, Place
 from atlas.provenance.store import SourceStore
+from atlas.render.assets import sources_dir
 
 Config = Mapping[str, int | float | bool | None]
 
@@ -136,14 +139,25 @@ class Model:
         return re.sub(r"\s+", " ", place.text)
 
 
+def open_catalog(data_dir: Path) -> Catalog:
+    """All models, with the sources of this installation and those fetched into `data_dir`.
+
+    Raises `AssetMissing` and `DeclarationError`.
+    """
+    return Catalog(SourceStore(Locks.read(sources_dir()), data_dir / "sources"))
+
+
 class Catalog:
     """All models, in order of rank. Thread-safe."""
 
     def __init__(self, store: SourceStore, entries: Iterable[ModelEntry] | None = None) -> None:
         self.store = store
         self.architectures = found_architectures()
-        listed = found_models() if entries is None else entries
+        listed = tuple(found_models() if entries is None else entries)
         self._entries = {entry.id: entry for entry in sorted(listed, key=lambda e: (e.rank, e.id))}
+        for entry in listed:
+            if self._entries[entry.id] is not entry:
+                raise DeclarationError(f"Two models have the id {entry.id!r}.", "Rename one.")
         self._models: dict[str, Model] = {}
         self._mutex = threading.RLock()
 
@@ -190,7 +204,16 @@ class Catalog:
 
 def found_architectures() -> dict[str, ModuleType]:
     """Every module of `atlas.architectures` that declares one, by the id it gives itself."""
-    return {module.ID: module for module in _modules(atlas.architectures) if hasattr(module, "declare")}
+    found: dict[str, ModuleType] = {}
+    for module in _modules(atlas.architectures):
+        if not hasattr(module, "declare"):
+            continue
+        identity = getattr(module, "ID", "")
+        if not identity or identity in found:
+            what = f"gives itself the id {identity!r}, as another does" if identity else "has no ID"
+            raise DeclarationError(f"The architecture {module.__name__} {what}.", "Give it an ID of its own.")
+        found[identity] = module
+    return found
 
 
 def found_models() -> list[ModelEntry]:

@@ -6,10 +6,38 @@ Knows no other room. Sizes are in tokens or bytes, times in seconds, as each fie
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+MODEL_ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
+
+
+class CheckpointChoice(BaseModel):
+    """A reader's own weights: where they are, and the catalogue id of the model that they are for, old or new."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    path: Path
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`MODEL=PATH`, or a path alone: then the id is made of the file's name. Raises ValueError.
+
+        What stands before `=` is part of the path if it holds a `/`.
+        """
+        model, equals, path = text.partition("=")
+        if not equals or "/" in model:
+            model, path = re.sub(r"[^a-z0-9]+", "-", Path(text).stem.lower()).strip("-"), text
+        if not path:
+            raise ValueError(f"{text!r} names no file; write MODEL=PATH or PATH")
+        if not MODEL_ID.fullmatch(model):
+            raise ValueError(f"{model!r} is no model id; write lower-case letters and digits, joined by `-` or `.`")
+        return cls(model=model, path=Path(path).expanduser())
 
 
 def default_data_dir() -> Path:
@@ -32,4 +60,21 @@ class Settings(BaseSettings):
     max_response_bytes: int = Field(256 << 20, ge=1024, description="Largest tensor answer, in bytes.")
     max_queue: int = Field(32, ge=1, description="Most runs waiting at once.")
     memory_budget: int = Field(2 << 30, ge=1 << 20, description="Memory of all live runs together, in bytes.")
+    checkpoint: Annotated[tuple[CheckpointChoice, ...], NoDecode] = Field(
+        (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."
+    )
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")
+
+    @field_validator("checkpoint", mode="before")
+    @classmethod
+    def _chosen(cls, given: object) -> object:
+        if isinstance(given, str):
+            given = [part for part in given.split(os.pathsep) if part]
+        if not isinstance(given, list | tuple):
+            return given
+        chosen = [CheckpointChoice.parse(item) if isinstance(item, str) else item for item in given]
+        ids = [choice.model for choice in chosen if isinstance(choice, CheckpointChoice)]
+        for model in ids:
+            if ids.count(model) > 1:
+                raise ValueError(f"two checkpoints are given for {model!r}; name each: MODEL=PATH")
+        return tuple(chosen)

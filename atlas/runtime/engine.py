@@ -61,13 +61,16 @@ class _Cancelled(Exception):
 
 
 class Engine:
-    """One thread, its models and its runs."""
+    """One thread, its models and its runs. With `demonstrate` it makes a run by itself as soon as it can."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, status: Status | None = None) -> None:
+    def __init__(
+        self, settings: Settings, catalog: Catalog, status: Status | None = None, *, demonstrate: bool = True
+    ) -> None:
         self.settings = settings
         self.catalog = catalog
         self.status = status or Status()
         self.demonstration: str | None = None
+        self._demonstrate = demonstrate
         self._runners: dict[str, ReferenceRunner] = {}
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._turns: deque[Run] = deque()
@@ -333,6 +336,8 @@ class Engine:
         self._runners[entry.id] = module.Runner(model, checkpoint)
         self.status.ready = True
         progress("ready", 1.0)
+        if not self._demonstrate:
+            return
         prompt = self.tokens(entry.id, DEMONSTRATION)
         request = RunRequest(
             model=entry.id, token_ids=tuple(prompt), max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
