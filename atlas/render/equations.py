@@ -22,6 +22,9 @@ from atlas.render.javascript import shared
 
 Level = Literal["base", "sub", "sup"]
 
+# A letter with its accents, no part of a word. Greek capitals stand upright, as in TeX.
+_LETTER = re.compile(r"(?<![^\W\d_])((?![Α-Ω])[^\W\d_][\u0300-\u036f\u20d7]*)(?![^\W\d_])")
+
 # KaTeX draws a command that it does not trust in red; here it is an error, like all that is not LaTeX.
 # \htmlData is not LaTeX either, but wanted.
 _DRAW = r"""
@@ -91,8 +94,8 @@ def text(tex: str) -> str:
 def svg_label(tex: str) -> str:
     """A short symbol as <tspan> elements, to stand inside a <text> of an SVG.
 
-    Scripts are moved with dy, relative to the font size, since not every browser knows baseline-shift. Raises
-    EquationError.
+    Scripts are moved with dy, relative to the font size, since not every browser knows baseline-shift. What TeX
+    sets in italics, letters that stand alone, has the class "letter". Raises EquationError.
     """
     label, at = "", 0.0
     for piece, level in tspans(tex):
@@ -100,7 +103,10 @@ def svg_label(tex: str) -> str:
         # A dy in em counts the element's own, smaller em.
         shift = f' dy="{(height - at) / size:.3g}em"' if height != at else ""
         small = f' font-size="{size:.0%}"' if size != 1 else ""
-        label += f"<tspan{shift}{small}>{escape(piece)}</tspan>"
+        for part in filter(None, _LETTER.split(piece)):
+            letter = ' class="letter"' if _LETTER.fullmatch(part) else ""
+            label += f"<tspan{letter}{shift}{small}>{escape(part)}</tspan>"
+            shift = ""
         at = height
     # An empty span would not move what follows; one zero-width space does.
     return label if at == 0 else f'{label}<tspan dy="{-at:.3g}em">\u200b</tspan>'

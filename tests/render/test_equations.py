@@ -116,13 +116,29 @@ def test_a_symbol_reads_as_plain_text(tex: str, plain: str) -> None:
 def test_an_svg_label_comes_back_to_the_line() -> None:
     label = equations.svg_label(r"W_Q^\top < x_i")
     spans = list(ET.fromstring(f"<text>{label}</text>"))
-    assert [span.text for span in spans] == ["W", "Q", "⊤", "<x", "i", "\u200b"]
+    assert [span.text for span in spans] == ["W", "Q", "⊤", "<", "x", "i", "\u200b"]
     sizes = [float(span.get("font-size", "100%").removesuffix("%")) / 100 for span in spans]
     moves = [float(span.get("dy", "0em").removesuffix("em")) * size for span, size in zip(spans, sizes, strict=True)]
     assert moves[1] > 0 > moves[2], "a subscript goes down, a superscript up"
     assert sum(moves) == pytest.approx(0, abs=0.01)
     assert sum(moves[:4]) == pytest.approx(0, abs=0.01)
     assert sizes[0] == sizes[3] == 1 > sizes[1] == sizes[2]
+
+
+@pytest.mark.parametrize(
+    ("tex", "letters"),
+    [
+        ("x_{n+1}", ["x", "n"]),
+        (r"\Delta_{\mathrm{attn}}", []),
+        (r"\bar K", ["K\u0304"]),
+        (r"\omega'", ["ω"]),
+        ("T_k", ["T", "k"]),
+        ("2i", ["i"]),
+    ],
+)
+def test_letters_that_stand_alone_are_marked(tex: str, letters: list[str]) -> None:
+    spans = ET.fromstring(f"<text>{equations.svg_label(tex)}</text>")
+    assert [span.text for span in spans if span.get("class") == "letter"] == letters
 
 
 @pytest.mark.parametrize(
