@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,11 @@ import pytest
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
+    from atlas.catalog import Catalog
+    from atlas.provenance.store import SourceStore
     from atlas.runtime.checkpoints import Checkpoint
+    from atlas.runtime.engine import Engine
+    from atlas.runtime.references.base import ReferenceRunner
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +32,45 @@ def checkpoint(data_dir: Path) -> Checkpoint:
     from atlas.runtime.weights import fetch_default
 
     return open_checkpoint(fetch_default(data_dir), data_dir)
+
+
+@pytest.fixture(scope="session")
+def store(data_dir: Path) -> SourceStore:
+    """The pinned sources, as installed here."""
+    from atlas.provenance.locks import Locks
+    from atlas.provenance.store import SourceStore
+    from atlas.render.assets import sources_dir
+
+    return SourceStore(Locks.read(sources_dir()), data_dir / "sources")
+
+
+@pytest.fixture(scope="session")
+def catalog(store: SourceStore) -> Catalog:
+    """The whole catalogue."""
+    from atlas.catalog import Catalog
+
+    return Catalog(store)
+
+
+@pytest.fixture(scope="session")
+def runner(catalog: Catalog, checkpoint: Checkpoint) -> ReferenceRunner:
+    """The reference code with the default weights in it, built once for the whole run."""
+    from atlas.runtime.references.llama import Runner
+
+    return Runner(catalog["smollm2-135m"], checkpoint)
+
+
+@pytest.fixture(scope="session")
+def engine(catalog: Catalog, data_dir: Path) -> Iterator[Engine]:
+    """A running engine with the default model, its demonstration run included."""
+    from atlas.runtime.engine import Engine
+
+    engine = Engine(Settings(data_dir=data_dir), catalog)
+    engine.start()
+    deadline = time.monotonic() + 120
+    while engine.demonstration is None or engine.run(engine.demonstration).status != "done":
+        assert engine.status.error is None, engine.status.error
+        assert time.monotonic() < deadline, engine.status.stage
+        time.sleep(0.02)
+    yield engine
+    engine.close()

@@ -100,6 +100,7 @@ class Runner(ReferenceRunner):
     def __init__(self, model: Model, checkpoint: Checkpoint) -> None:
         """Raises `CheckpointError` if the weights do not fit, and `SourceError`."""
         super().__init__(model, checkpoint, load_reference(model))
+        self._replaying = False
         self._transformer: Any = self._build()
 
     @property
@@ -158,6 +159,8 @@ class Runner(ReferenceRunner):
         blocks = list(self._transformer.layers)
 
         def entering(layer: int, x: torch.Tensor) -> None:
+            if self._replaying:  # a replay at a safe point runs one of these blocks, but it is not this pass
+                return
             residual[layer].copy_(x[0])
             if recorder is not None:
                 recorder.layer = layer
@@ -165,6 +168,8 @@ class Runner(ReferenceRunner):
                 safe_point(layer)
 
         def leaving(out: torch.Tensor) -> None:
+            if self._replaying:
+                return
             residual[self.n_layers].copy_(out[0])
             if recorder is not None:
                 recorder.layer = None
@@ -198,7 +203,12 @@ class Runner(ReferenceRunner):
         volatile = [storage_key(tensor) for pair in caches.values() for tensor in pair]
         recorder = Recorder(sites, volatile=volatile)
         recorder.layer = layer
-        with torch.inference_mode(), self._lent(caches), self._only(layers), recorder, contextlib.suppress(_Reached):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode())
+            stack.enter_context(self._lent(caches))
+            stack.enter_context(self._only(layers))
+            stack.enter_context(recorder)
+            stack.enter_context(contextlib.suppress(_Reached))
             self._transformer(torch.tensor([work.tokens]), work.start)
         return recorder.recording
 
@@ -235,12 +245,13 @@ class Runner(ReferenceRunner):
     @contextlib.contextmanager
     def _only(self, layers: list[nn.Module]) -> Iterator[None]:
         """Let the forward pass see these blocks only. A pass that is under way goes on with its own."""
-        before = self._transformer.layers
+        before, outer = self._transformer.layers, self._replaying
         self._transformer.layers = nn.ModuleList(layers)
+        self._replaying = True
         try:
             yield
         finally:
-            self._transformer.layers = before
+            self._transformer.layers, self._replaying = before, outer
 
 
 @contextlib.contextmanager
