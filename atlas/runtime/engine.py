@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import torch
 
@@ -33,6 +34,7 @@ from atlas.errors import (
     TooLarge,
     TooMany,
 )
+from atlas.runtime.adoption import adopt
 from atlas.runtime.captures import Captured, Captures, Wanted, checked
 from atlas.runtime.checkpoints import open_checkpoint
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
@@ -72,6 +74,7 @@ class Engine:
         self.demonstration: str | None = None
         self._demonstrate = demonstrate
         self._runners: dict[str, ReferenceRunner] = {}
+        self._refused: dict[str, AtlasError] = {}
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._turns: deque[Run] = deque()
         self._requests: deque[Callable[[], None]] = deque()
@@ -104,10 +107,13 @@ class Engine:
 
     def runner(self, model: str) -> ReferenceRunner:
         """Raises `NotReady` while starting, `NotFound` for no model, `NoCheckpoint` for one without weights."""
-        self.catalog.entry(model)
         self._require_ready()
         runner = self._runners.get(model)
         if runner is None:
+            refused = self._refused.get(model)
+            if refused is not None:
+                raise NoCheckpoint(f"The weights of {model} cannot be used: {refused.detail}", refused.hint)
+            self.catalog.entry(model)
             live = self.catalog.default
             raise NoCheckpoint(
                 f"The weights of {self.catalog.entry(model).name} are not here, so it cannot run.",
@@ -327,22 +333,32 @@ class Engine:
             self.status.stage, self.status.progress = stage, fraction
 
         entry = self.catalog.default
-        path = fetch_default(self.settings.data_dir, progress)
-        progress("opening the weights", None)
-        checkpoint = open_checkpoint(path, self.settings.data_dir, progress)
-        progress("building the reference model", None)
-        model = self.catalog[entry.id]
-        module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
-        self._runners[entry.id] = module.Runner(model, checkpoint)
+        own = {choice.model: choice.path for choice in self.settings.checkpoint}
+        path = own.pop(entry.id, None) or fetch_default(self.settings.data_dir, progress)
+        self._open(entry.id, path, progress)
         self.status.ready = True
         progress("ready", 1.0)
-        if not self._demonstrate:
-            return
+        for identity, path in own.items():
+            try:
+                self._open(identity, path, progress)
+            except AtlasError as error:
+                log.error("%s: %s", path, error)
+                self._refused[identity] = error
+        progress("ready", 1.0)
         prompt = self.tokens(entry.id, DEMONSTRATION)
         request = RunRequest(
             model=entry.id, token_ids=tuple(prompt), max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
         )
         self.demonstration = self.submit(request).id
+
+    def _open(self, identity: str, path: Path, progress: Callable[[str, float | None], None]) -> None:
+        """Open a checkpoint and build the reference with it."""
+        progress(f"opening {path.name}", None)
+        checkpoint = open_checkpoint(path, self.settings.data_dir, progress)
+        model = adopt(self.catalog, identity, checkpoint)
+        progress(f"building the reference model of {model.name}", None)
+        module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
+        self._runners[identity] = module.Runner(model, checkpoint)
 
     def _answer(self) -> None:
         """Serve the requests for tensors that wait now."""
