@@ -1,0 +1,495 @@
+"""What each template is given: one frozen, typed context a template, and the pieces that several share.
+
+Owns names and types only. `Markup` is HTML that is safe as it is; `str` is text, which templates escape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+
+from markupsafe import Markup
+
+from atlas.graph.axes import View
+from atlas.web.figures import Figure
+from atlas.web.stand_in import StandIn
+
+# --- the frame around every page
+
+
+@dataclass(frozen=True)
+class Link:
+    """`current` marks the page's own."""
+
+    text: str
+    href: str
+    current: bool = False
+
+
+@dataclass(frozen=True)
+class ViewLink:
+    """One end of the view toggle."""
+
+    view: View
+    text: str
+    href: str
+    current: bool
+    key: str
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """A count that the place bar shows, with links one down and one up (empty at an end, `most` None if unknown)."""
+
+    name: str
+    value: int
+    most: int | None
+    down: str
+    up: str
+    keys: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class PlaceBar:
+    """Where the reader is, and the ways on: breadcrumb, view switch, layer and step, neighbours."""
+
+    crumbs: tuple[Link, ...]
+    views: tuple[ViewLink, ...] = ()
+    steppers: tuple[Stepper, ...] = ()
+    up: Link | None = None
+    before: Link | None = None
+    after: Link | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The head of the document and the site bar. `theme` is empty where the system decides."""
+
+    title: str
+    description: str
+    canonical: str
+    origin: str
+    theme: str
+    model_id: str = ""
+    model_name: str = ""
+    others: tuple[Link, ...] = ()
+    query: str = ""
+    place: PlaceBar | None = None
+    scripts: tuple[str, ...] = ()
+    styles: tuple[str, ...] = ()
+    index: bool = True
+    preview_image: str = ""
+
+
+# --- pieces
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One axis of a shape: its size, or its symbol where the input decides."""
+
+    axis: str
+    size: Markup
+    meaning: str
+
+
+@dataclass(frozen=True)
+class NodeRef:
+    """A node as lists print it. `shape` is in words, empty for what has none; `note` says how it is used here."""
+
+    path: str
+    href: str
+    kind: str
+    name: str
+    symbol: Markup
+    shape: Markup
+    code: str = ""
+    note: str = ""
+    absent: bool = False
+    children: tuple[NodeRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What a node is made from and goes into. A row's heading is `in`, `weight` or `out`."""
+
+    rows: tuple[tuple[str, NodeRef], ...]
+    made_by: tuple[NodeRef, ...] = ()
+    used_by: tuple[NodeRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class LineRange:
+    """`139–145`, and where it can be read at the pinned revision."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A run of lines. `omitted` says what was left out before it."""
+
+    html: Markup
+    omitted: str = ""
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """Excerpts of one pinned file, under one heading. `role` says what they have to do with the node."""
+
+    name: str
+    repository: str
+    path: str
+    revision: str
+    href: str
+    ranges: tuple[LineRange, ...]
+    excerpts: tuple[Excerpt, ...]
+    role: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """One piece of evidence. `note` compares it with what ran, where both are here."""
+
+    id: str
+    kind: str
+    claim: Markup
+    repository: str
+    path: str
+    revision: str
+    href: str
+    ranges: tuple[LineRange, ...]
+    license: str
+    license_href: str
+    sha256: str
+    missing: str
+    note: str
+    excerpts: tuple[Excerpt, ...]
+
+
+@dataclass(frozen=True)
+class CodeColumn:
+    """The right column: excerpts, then sources. `heading` lists files and lines."""
+
+    heading: str
+    files: tuple[CodeFile, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A component's map: `svg` empty where it cannot be drawn, and the same graph as a nested list."""
+
+    title: str
+    svg: Markup
+    nodes: tuple[NodeRef, ...]
+    href: str
+
+
+@dataclass(frozen=True)
+class CheckMark:
+    """One thing that was checked: `ok` None where it was not, and `text` then says so."""
+
+    id: str
+    ok: bool | None
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class AliasRow:
+    """Another community's name."""
+
+    name: str
+    of: str
+    layout: str
+
+
+@dataclass(frozen=True)
+class LiveAxis:
+    """One axis of the shown tensor's shape in the current view; `size` is the page's model's, None if it runs."""
+
+    name: str
+    symbol: str
+    size: int | None
+    words: str
+
+
+@dataclass(frozen=True)
+class LiveContext:
+    """What the live panel (live.html, as `live`) knows of the page before any script runs.
+
+    `node` is the page's own (empty on a model's page); `shown` is the tensor, cache or parameter whose values it
+    shows: itself, an operation's first output, a component's last tensor. `exists` is false where the model that
+    runs lacks it, or the view does not compute it, and `why_not` says why. `layers` counts the live model's.
+    `stand_in` is None where the page's model runs itself. `live_model` is empty where nothing runs here.
+    `stage` says in words what the backend is doing while `ready` is false, `failed` what stopped it.
+    """
+
+    model: str
+    model_name: str
+    live_model: str
+    live_name: str
+    stand_in: StandIn | None
+    node: str
+    shown: str
+    shown_name: str
+    kind: str
+    axes: tuple[LiveAxis, ...]
+    view: View
+    layer: int | None
+    step: int | None
+    head: int | None
+    run: str | None
+    demo_run: str | None
+    layers: int
+    in_blocks: bool
+    exists: bool
+    why_not: str
+    ready: bool
+    stage: str
+    progress: float | None
+    failed: str
+
+
+# --- the pages
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """A model on the front page. `sort` is its date."""
+
+    id: str
+    href: str
+    name: str
+    publisher: str
+    released: str
+    sort: date
+    kind: str
+    attention: str
+    follows: Link | None
+    parameters: str
+    cache: str
+    layers: int
+    live: bool
+
+
+@dataclass(frozen=True)
+class Family:
+    """The models of one architecture, with one drawing for all whose drawing is the same."""
+
+    name: str
+    summary: Markup
+    models: tuple[ModelCard, ...]
+    preview: Markup
+
+
+@dataclass(frozen=True)
+class HomeContext:
+    """home.html"""
+
+    frame: Frame
+    families: tuple[Family, ...]
+    timeline: tuple[tuple[str, tuple[ModelCard, ...]], ...]
+    count: int
+    live_name: str
+    start: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A repository's file in a model's header."""
+
+    label: str
+    repository: str
+    revision: str
+    path: str
+    href: str
+    ranges: tuple[LineRange, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class ModelContext:
+    """model.html. `differs` are the nodes that the model's predecessor lacks, `differs_at` the lines of their code."""
+
+    frame: Frame
+    name: str
+    publisher: str
+    released: str
+    kind: str
+    attention: str
+    follows: Link | None
+    follows_id: str
+    differs: tuple[NodeRef, ...]
+    differs_at: tuple[LineRange, ...]
+    reads_as: str
+    lines: tuple[SourceLine, ...]
+    summary: Markup
+    figures: tuple[Figure, ...]
+    configuration: tuple[tuple[str, str], ...]
+    sizes: tuple[tuple[Chip, str], ...]
+    errata: tuple[Source, ...]
+    checks: tuple[CheckMark, ...]
+    diagram: Diagram
+    code: CodeColumn
+    live: LiveContext
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """node.html. `absent` says why the node is not there in this view."""
+
+    frame: Frame
+    model_name: str
+    path: str
+    kind: str
+    repeat: str
+    name: str
+    symbol: Markup
+    code_name: str
+    lede: Markup
+    chips: tuple[Chip, ...]
+    shape: Markup
+    plain_symbol: str
+    absent: str
+    size_note: str
+    equation: Markup
+    flow: Flow
+    explanation: Markup
+    contents: tuple[NodeRef, ...]
+    aliases: tuple[AliasRow, ...]
+    checks: tuple[CheckMark, ...]
+    diagram: Diagram
+    code: CodeColumn
+    live: LiveContext
+
+
+@dataclass(frozen=True)
+class AxisRow:
+    """An axis in the table of axes: its symbol in each view, or its symbol."""
+
+    name: str
+    symbols: tuple[Markup, ...]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class HowToReadContext:
+    """how-to-read.html"""
+
+    frame: Frame
+    axes: tuple[AxisRow, ...]
+    example: str
+    live_name: str
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """One line of a comparison."""
+
+    name: str
+    a: Markup
+    b: Markup
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class NodeDifference:
+    """A node that both models have and that differs, with what of it does."""
+
+    name: str
+    kind: str
+    path: str
+    a: str
+    b: str
+    rows: tuple[CompareRow, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models side by side. What is the same in both is counted, and folded."""
+
+    a: Link
+    b: Link
+    lineage: tuple[CompareRow, ...]
+    configuration: tuple[CompareRow, ...]
+    same_configuration: tuple[CompareRow, ...]
+    sizes: tuple[CompareRow, ...]
+    same_sizes: tuple[CompareRow, ...]
+    figures: tuple[CompareRow, ...]
+    only_a: tuple[NodeRef, ...]
+    only_b: tuple[NodeRef, ...]
+    differing: tuple[NodeDifference, ...]
+    same: tuple[NodeRef, ...]
+    verdict: str
+
+
+@dataclass(frozen=True)
+class CompareContext:
+    """compare.html. `comparison` is None before two models were chosen."""
+
+    frame: Frame
+    models: tuple[Link, ...]
+    a: str
+    b: str
+    comparison: Comparison | None
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """One answer of the search: what matched, and where it leads."""
+
+    kind: str
+    name: str
+    symbol: str
+    path: str
+    href: str
+    matched: str
+    of: str
+    layout: str
+    models: str
+
+
+@dataclass(frozen=True)
+class SearchContext:
+    """search.html"""
+
+    frame: Frame
+    query: str
+    hits: tuple[SearchHit, ...]
+
+
+@dataclass(frozen=True)
+class ProblemContext:
+    """problem.html: what happened, what to do next."""
+
+    frame: Frame
+    status: int
+    title: str
+    detail: str
+    hint: str
+    request_id: str
+    suggestion: Link | None = None
+    links: tuple[Link, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One call of the API."""
+
+    method: str
+    path: str
+    summary: str
+    description: str
+    parameters: tuple[tuple[str, str, str], ...]
+    answers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class ApiContext:
+    """api.html: the API as a page."""
+
+    frame: Frame
+    groups: tuple[tuple[str, tuple[Endpoint, ...]], ...]

@@ -1,0 +1,96 @@
+"""Numbers that follow from a graph's shapes: parameters, KV cache. Knows no page; counts nothing by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from atlas.catalog import Model
+from atlas.graph.nodes import Cache, Parameter, Quantity
+from atlas.graph.resolve import Resolved
+
+BYTES = 2
+"""A number in bfloat16, in which all of these models were released."""
+
+
+def fixed_axes(model: Model, node: Resolved) -> tuple[str, ...]:
+    """The axes of a node whose sizes the configuration fixes."""
+    shape = node.node.shape if isinstance(node.node, Quantity) else ()
+    return tuple(axis for axis in shape if axis in model.architecture.sizes)
+
+
+def numbers_in(model: Model, node: Resolved) -> int:
+    """How many numbers one copy of a parameter holds, or one position of a cache."""
+    return prod(model.architecture.sizes[axis] for axis in fixed_axes(model, node))
+
+
+def copies(model: Model, node: Resolved) -> int:
+    """How often a node stands in the model: once a layer in the blocks."""
+    return model.architecture.sizes["layers"] if node.in_blocks else 1
+
+
+def parameters(model: Model, within: str = "") -> int:
+    """Distinct parameters of a model, or of one of its components in all layers.
+
+    Where embedding and unembedding are tied the one matrix counts once, as the embedding.
+    """
+    return sum(numbers_in(model, node) * copies(model, node) for node in _weights(model, within))
+
+
+def parameters_of_one(model: Model, within: str) -> int:
+    """As `parameters`, for one copy of a component."""
+    return sum(numbers_in(model, node) for node in _weights(model, within))
+
+
+def _weights(model: Model, within: str) -> Iterator[Resolved]:
+    for node in model.graph.nodes.values():
+        if not isinstance(node.node, Parameter) or (within and not node.path.startswith(f"{within}/")):
+            continue
+        if not (model.entry.tied_embeddings and node.path == "unembedding/weight"):
+            yield node
+
+
+def caches(model: Model) -> tuple[Resolved, ...]:
+    """The caches of one layer."""
+    return tuple(node for node in model.graph.nodes.values() if isinstance(node.node, Cache))
+
+
+def cache_bytes_a_token(model: Model) -> int:
+    """Bytes that all caches of all layers keep for one position, in bfloat16."""
+    return sum(numbers_in(model, node) * copies(model, node) * BYTES for node in caches(model))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with what it counts and how it comes about, as a page prints it."""
+
+    label: str
+    value: str
+    unit: str
+    how: str
+
+
+def figures(model: Model) -> tuple[Figure, ...]:
+    """What a model's page says of its size."""
+    total, kept = parameters(model), cache_bytes_a_token(model)
+    layers = model.architecture.sizes["layers"]
+    tied = "; embedding and unembedding are one matrix, counted once" if model.entry.tied_embeddings else ""
+    found = [
+        Figure("Parameters", f"{total:,}", "", f"every weight's shape, times {layers} layers in the blocks{tied}"),
+        Figure("Weights", binary_bytes(total * BYTES), "in bfloat16", "two bytes a parameter; a decode step reads all"),
+    ]
+    for one in caches(model)[:1]:
+        axes = " × ".join(f"{model.architecture.sizes[a]} {model.graph.axes[a].words}" for a in fixed_axes(model, one))
+        how = f"{copies(model, one)} layers × {len(caches(model))} caches × {axes} × {BYTES} bytes"
+        found.append(Figure("KV cache", f"{kept:,}", "bytes a token in bfloat16", how))
+    return tuple(found)
+
+
+def binary_bytes(count: float) -> str:
+    """`14.96 GiB`."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.4g} {unit}"
+        count /= 1024
+    return f"{count:,.4g} TiB"

@@ -1,0 +1,80 @@
+"""The front page: all models, by family and by date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from starlette.requests import Request
+
+from atlas.web import prose
+from atlas.web.contexts import Family, HomeContext, Link, ModelCard
+from atlas.web.drawing import preview
+from atlas.web.figures import cache_bytes_a_token, parameters
+from atlas.web.site import Site
+from atlas.web.state import node_href
+
+START = (
+    ("blocks/attention/attention-update", "where attention meets the residual stream"),
+    ("blocks/attention/scale-similarities", "why similarities are divided by the root of the head width"),
+    ("blocks/block-output", "what a block hands on"),
+)
+
+
+def home_context(site: Site, request: Request) -> HomeContext:
+    """Every model of the catalogue."""
+    cards = {entry.id: _card(site, entry.id) for entry in site.catalog}
+    by_date = sorted(cards.values(), key=lambda card: (card.sort, card.name))
+    live = site.catalog[site.backend.live_model].name if site.backend is not None else ""
+    first = next(iter(site.catalog))
+    graph = site.catalog[first.id].graph
+    return HomeContext(
+        frame=site.frame(
+            request,
+            "",
+            f"{len(cards)} language models from the inside: every tensor with its shape, equation, pinned source and "
+            "live values.",
+        ),
+        families=tuple(_families(site, cards)),
+        timeline=tuple((month, tuple(group)) for month, group in groupby(by_date, key=lambda card: card.released)),
+        count=len(cards),
+        live_name=live,
+        start=tuple(
+            Link(f"{graph[path].name}: {why}", node_href(first.id, path)) for path, why in START if path in graph.nodes
+        ),
+    )
+
+
+def _card(site: Site, model_id: str) -> ModelCard:
+    model = site.catalog[model_id]
+    entry = model.entry
+    follows = Link(site.catalog.entry(entry.follows).name, node_href(entry.follows)) if entry.follows else None
+    return ModelCard(
+        id=model.id,
+        href=node_href(model.id),
+        name=model.name,
+        publisher=entry.publisher,
+        released=entry.released_words,
+        sort=entry.released.replace(day=1),
+        kind=model.architecture.kind,
+        attention=model.architecture.attention,
+        follows=follows,
+        parameters=f"{parameters(model):,}",
+        cache=f"{cache_bytes_a_token(model):,}",
+        layers=model.architecture.sizes["layers"],
+        live=site.backend is not None and site.backend.has_checkpoint(model.id),
+    )
+
+
+def _families(site: Site, cards: dict[str, ModelCard]) -> Iterable[Family]:
+    members: dict[str, list[str]] = {}
+    for entry in site.catalog:
+        members.setdefault(entry.architecture, []).append(entry.id)
+    for ids in members.values():
+        one = site.catalog[ids[0]]
+        yield Family(
+            name=one.architecture.name,
+            summary=prose.inline(one.architecture.summary),
+            models=tuple(cards[model_id] for model_id in ids),
+            preview=preview(one),
+        )

@@ -1,0 +1,198 @@
+"""The page of one node, and of a whole model: contexts made from a model's view, the state and the backend."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+from starlette.requests import Request
+
+from atlas.catalog import Model
+from atlas.errors import NotFound
+from atlas.graph.evidence import SourceRef
+from atlas.graph.nodes import Component
+from atlas.graph.resolve import Resolved
+from atlas.models.entry import CitedConfiguration
+from atlas.render import equations
+from atlas.web import prose
+from atlas.web.code_column import range_text, source
+from atlas.web.contexts import CheckMark, Chip, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
+from atlas.web.figures import figures
+from atlas.web.live_values import live_context, live_model
+from atlas.web.model_view import ModelView
+from atlas.web.place_bar import place_bar
+from atlas.web.site import Site
+from atlas.web.state import State, node_href
+
+UNCHECKED = (
+    "Checked on this page: each source's sha256 against its lock, and that every cited line is found by its structure. "
+    "Checkpoint, tokenizer and the values of tensors of this model are not verified here."
+)
+
+
+def find_node(view: ModelView, path: str, state: State) -> Resolved:
+    """Raises `NotFound` with a link to the nearest node."""
+    try:
+        return view.graph[path]
+    except NotFound as error:
+        near = view.graph.nearest(path)
+        raise NotFound(
+            f"{view.model.name} has no node {path[:200]!r}.",
+            error.hint,
+            nearest=near,
+            nearest_name=f"{view.graph[near].name} ({near})",
+            href=node_href(view.model.id, near),
+            query=state.query,
+        ) from None
+
+
+def node_context(site: Site, request: Request, model_id: str, path: str, state: State) -> NodeContext:
+    """Raises `NotFound` for an unknown model or node."""
+    view = site.views[model_id]
+    node = find_node(view, path, state)
+    model = view.model
+    shape = node.shape[state.view]
+    inside = isinstance(node.node, Component)
+    description = prose.plain(node.node.description)
+    title = f"{model.name} · {node.name}"
+    return NodeContext(
+        frame=site.frame(
+            request,
+            title,
+            f"{node.name} in {model.name}: {description}",
+            model=model,
+            path=path,
+            place=place_bar(view, path, state, live_model(site.catalog, site.backend, model.id)),
+        ),
+        model_name=model.name,
+        path=path,
+        kind=node.kind,
+        repeat=view.repeat(node),
+        name=node.name,
+        symbol=prose.symbol(node.symbol),
+        code_name=model.code_name(path),
+        lede=prose.inline(node.node.description),
+        chips=view.chips(shape) if shape else (),
+        shape=prose.shape_words(shape) if shape else Markup(""),
+        plain_symbol=equations.text(node.symbol) if node.symbol else "",
+        absent=view.absent(node, state.view),
+        size_note=view.size_note(node),
+        equation=view.equation(node, state.view),
+        flow=view.flow(node, state.view),
+        explanation=view.explanation(node),
+        contents=view.tree(path, state.view) if inside else (),
+        aliases=view.aliases(node),
+        checks=source_checks(model),
+        diagram=view.diagram(path if inside else node.parent, state.view, path, state.opened),
+        code=view.code(path),
+        live=live_context(site.catalog, site.backend, model, path, state),
+    )
+
+
+def source_checks(model: Model) -> tuple[CheckMark, ...]:
+    """What was checked as this page was made: the reference code against its lock. The rest is said not to be."""
+    ran = model.architecture.reference.file
+    lock, locked = model.store.locks.locked(ran)
+    found = model.store.available(ran)
+    name = locked.path.rsplit("/", 1)[-1]
+    text = f"source {name} {locked.sha256[:8]}…" if found else f"source {name} is not here"
+    return (
+        CheckMark("source", found or None, text, f"sha256 {locked.sha256}, as pinned at {lock.short_revision}"),
+        CheckMark(
+            "lines", found or None, "lines found by structure", "Each anchor names exactly one place of the file"
+        ),
+    )
+
+
+# --- a model
+
+
+def model_context(site: Site, request: Request, model_id: str, state: State) -> ModelContext:
+    """Raises `NotFound` for an unknown model."""
+    view = site.views[model_id]
+    model, entry = view.model, view.model.entry
+    kind = model.architecture.kind
+    follows = Link(site.catalog.entry(entry.follows).name, node_href(entry.follows)) if entry.follows else None
+    differs = _differs(site, view, state)
+    subject = "The earlier code" if entry.follows else "The reference code"
+    return ModelContext(
+        frame=site.frame(
+            request,
+            model.name,
+            f"{model.name} by {entry.publisher} ({entry.released_words}), a {kind[0].lower()}{kind[1:]}: its graph, "
+            "equations, pinned sources and live values.",
+            model=model,
+            place=place_bar(view, "", state, live_model(site.catalog, site.backend, model.id)),
+        ),
+        name=model.name,
+        publisher=entry.publisher,
+        released=entry.released_words,
+        kind=kind,
+        attention=model.architecture.attention,
+        follows=follows,
+        follows_id=entry.follows or "",
+        differs=differs,
+        differs_at=_lines_of(model, differs),
+        reads_as=f"{subject} {entry.reads_as}." if entry.reads_as else "",
+        lines=(*_code_lines(model), _configuration_line(model)),
+        summary=prose.inline(model.architecture.summary),
+        figures=figures(model),
+        configuration=tuple((key, str(value)) for key, value in model.config.items()),
+        sizes=tuple(
+            (Chip(axis, Markup(f"{size}"), view.graph.axes[axis].meaning), axis)
+            for axis, size in model.architecture.sizes.items()
+            if axis != "one"
+        ),
+        errata=tuple(source(model, piece) for piece in model.errata),
+        checks=(*source_checks(model), CheckMark("values", None, UNCHECKED)),
+        diagram=view.diagram("", state.view, "", state.opened),
+        code=view.code(""),
+        live=live_context(site.catalog, site.backend, model, "", state),
+    )
+
+
+def _differs(site: Site, view: ModelView, state: State) -> tuple[NodeRef, ...]:
+    """The nodes that the model's predecessor lacks."""
+    before = view.model.entry.follows
+    if not before:
+        return ()
+    other = site.catalog[before].graph.nodes
+    return tuple(view.ref(path, state.view) for path in view.graph.nodes if path not in other)
+
+
+def _lines_of(model: Model, nodes: tuple[NodeRef, ...]) -> tuple[LineRange, ...]:
+    """Where the code of these steps stands."""
+    found: dict[str, LineRange] = {}
+    for ref in nodes:
+        for piece in model.evidence(ref.path) if ref.kind == "operation" else ():
+            if piece.kind == "direct":
+                name = piece.path.rsplit("/", 1)[-1]
+                found.update(
+                    (link, LineRange(f"{name} {range_text(a)}", link))
+                    for a, link in zip(piece.lines, piece.links, strict=True)
+                )
+    return tuple(found.values())
+
+
+def _code_lines(model: Model) -> tuple[SourceLine, ...]:
+    """The reference code that runs, then the other files that nodes cite."""
+    ran = model.architecture.reference.file
+    cited: dict[SourceRef, None] = {ran: None}
+    for node in model.graph.nodes.values():
+        cited.update((piece.file, None) for piece in node.node.evidence)
+    config = model.entry.configuration
+    if isinstance(config, CitedConfiguration):
+        cited.pop(config.file, None)
+    found = []
+    for ref in cited:
+        lock, locked = model.store.locks.locked(ref)
+        note = "runs here, unmodified" if ref == ran else "an earlier version, cited by its lines"
+        label = "Reference code" if ref == ran else "Also read"
+        found.append(
+            SourceLine(label, lock.repository, lock.short_revision, locked.path, lock.link(locked.path), (), note)
+        )
+    return tuple(found)
+
+
+def _configuration_line(model: Model) -> SourceLine:
+    piece = model.configuration
+    ranges = tuple(LineRange(range_text(a), link) for a, link in zip(piece.lines, piece.links, strict=True))
+    return SourceLine("Configuration", piece.repository, piece.short_revision, piece.path, piece.url, ranges, "")

@@ -1,0 +1,15 @@
+// What every page loads: each part looks for its own marks and does nothing where there are none.
+import { copyButtons } from "./copy.js";
+import { keys } from "./keys.js";
+import { lights } from "./lights.js";
+import { menus } from "./menus.js";
+import { search } from "./search.js";
+import { theme } from "./theme.js";
+
+document.documentElement.classList.add("scripted");
+theme();
+lights();
+menus();
+copyButtons();
+search();
+keys();
