@@ -12,7 +12,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from atlas.errors import BadRequest
 from atlas.web.backend import Backend
-from atlas.web.problems import answers
+from atlas.web.problems import documented
 
 if TYPE_CHECKING:
     from atlas.runtime.runs import RunView
@@ -75,7 +75,7 @@ def backend_of(request: Request) -> Backend:
     return backend
 
 
-@router.post("", status_code=202, response_model=Run, responses=answers(404, 409, 413, 422, 429, 503))
+@router.post("", status_code=202, response_model=Run, responses=documented(404, 409, 413, 422, 429, 503))
 async def start(request: Request, order: Annotated[RunOrder, Body()], response: Response) -> Any:
     """Start a run, or find it: the same request is the same run."""
     engine = backend_of(request).engine()
@@ -101,13 +101,13 @@ async def start(request: Request, order: Annotated[RunOrder, Body()], response: 
     return view.model_dump()
 
 
-@router.get("/{run_id}", response_model=Run, responses=answers(404, 503))
+@router.get("/{run_id}", response_model=Run, responses=documented(404, 503))
 async def look(request: Request, run_id: str) -> Any:
     """A run as it stands."""
     return backend_of(request).engine().view(run_id).model_dump()
 
 
-@router.delete("/{run_id}", status_code=204, responses=answers(404, 503))
+@router.delete("/{run_id}", status_code=204, responses=documented(404, 503))
 async def cancel(request: Request, run_id: str) -> Response:
     """Cancel and forget."""
     backend_of(request).engine().delete(run_id)
@@ -118,7 +118,7 @@ async def cancel(request: Request, run_id: str) -> Response:
     "/{run_id}/events",
     response_class=EventSourceResponse,
     responses={200: {"content": {"text/event-stream": {}}, "description": "status, token, done and error events"}}
-    | answers(404, 503),
+    | documented(404, 503),
 )
 async def follow(request: Request, run_id: str) -> EventSourceResponse:
     """Server-sent events: `status` when it changes, `token` for each token, then `done` or `error`."""
