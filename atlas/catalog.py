@@ -130,7 +130,7 @@ class Model:
             return ""
         if isinstance(node, Operation) and isinstance(place.node, ast.BinOp):
             whole = re.sub(r"\s+", " ", place.text)
-            left = ast.get_source_segment(self.reference_module.text, place.node.left) or ""
+            left = self.reference_module.segment(place.node.left)
             if len(whole) > 40 and whole.startswith(left):
                 return whole[len(left) :].strip()
             return whole
@@ -139,12 +139,14 @@ class Model:
         return re.sub(r"\s+", " ", place.text)
 
 
-def open_catalog(data_dir: Path) -> Catalog:
-    """All models, with the sources of this installation and those fetched into `data_dir`.
+def open_store(data_dir: Path) -> SourceStore:
+    """The sources of this installation and those fetched into `data_dir`. Raises `AssetMissing`, `DeclarationError`."""
+    return SourceStore(Locks.read(sources_dir()), data_dir / "sources")
 
-    Raises `AssetMissing` and `DeclarationError`.
-    """
-    return Catalog(SourceStore(Locks.read(sources_dir()), data_dir / "sources"))
+
+def open_catalog(data_dir: Path) -> Catalog:
+    """All models, with the sources of `open_store`. Raises `AssetMissing` and `DeclarationError`."""
+    return Catalog(open_store(data_dir))
 
 
 class Catalog:

@@ -53,6 +53,7 @@ class Module:
         except SyntaxError as error:
             raise AnchorError(f"{name} cannot be parsed: {error}.", "Is it the pinned file?") from error
         self._definitions: dict[str, Definition] = dict(_definitions(self.tree, ""))
+        self._resolved: dict[Anchor, Place] = {}
 
     def definition(self, qualified: str) -> Definition:
         """A function, method or class. Raises `AnchorError` if there is none of that name."""
@@ -63,6 +64,12 @@ class Module:
 
     def resolve(self, anchor: Anchor) -> Place:
         """Raises `AnchorError` unless the anchor names exactly one place."""
+        known = self._resolved.get(anchor)
+        if known is None:
+            known = self._resolved[anchor] = self._resolve(anchor)
+        return known
+
+    def _resolve(self, anchor: Anchor) -> Place:
         scope: ast.AST = self.definition(anchor.place) if anchor.place else self.tree
         node, element, argument = scope, None, None
         for step in anchor.steps:
@@ -92,8 +99,7 @@ class Module:
             lines = (lines[0], self.resolve(anchor.until).lines[1])
             if lines[1] < lines[0]:
                 raise AnchorError(f"{anchor} in {self.name} ends before it begins.", "Exchange its two ends.")
-        text = ast.get_source_segment(self.text, node) or ""
-        return Place(anchor.place, node, lines, text, _instruction_span(node), element, argument)
+        return Place(anchor.place, node, lines, self.segment(node), _instruction_span(node), element, argument)
 
     def watchable(self, anchor: Anchor) -> Place:
         """As `resolve`, for a hook: raises `AnchorError` for what has no instruction of its own."""
@@ -109,12 +115,20 @@ class Module:
         """Every expression of a function that an instruction computes, outermost first."""
         for node in _walk(self.definition(qualified)):
             if isinstance(node, WATCHABLE) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-                text = ast.get_source_segment(self.text, node) or ""
-                yield Place(qualified, node, self._lines(node), text, _instruction_span(node))
+                yield Place(qualified, node, self._lines(node), self.segment(node), _instruction_span(node))
 
     def functions(self) -> Iterator[str]:
         """The qualified names of all functions and methods."""
         return (name for name, node in self._definitions.items() if isinstance(node, FUNCTIONS))
+
+    def segment(self, node: ast.AST) -> str:
+        """The text of a node; empty for one without a place. (`ast.get_source_segment` splits the file each time.)"""
+        if not isinstance(node, ast.expr | ast.stmt | ast.arg) or node.end_lineno is None:
+            return ""
+        lines = self.all_lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1].encode()[: node.end_col_offset].decode()
+        lines[0] = lines[0].encode()[node.col_offset :].decode()
+        return "\n".join(lines)
 
     def excerpt(self, first: int, last: int) -> str:
         """Lines `first` to `last`, both included, counted from 1."""

@@ -1,0 +1,92 @@
+"""The settings as options: each field of `Settings` is an option with its variable, its default and its meaning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+from pydantic_core import PydanticUndefined
+
+from atlas.errors import BadRequest
+from atlas.settings import CheckpointChoice, Settings
+
+
+class _Checkpoint(click.ParamType[CheckpointChoice]):
+    """`[MODEL=]PATH` of a file or directory that is there. Several in the variable are split as paths are."""
+
+    name = "[MODEL=]PATH"
+    envvar_list_splitter = os.pathsep
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> CheckpointChoice:
+        if isinstance(value, CheckpointChoice):
+            return value
+        try:
+            choice = CheckpointChoice.parse(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+        if not choice.path.exists():
+            self.fail(f"there is no {str(choice.path)!r}.", param, ctx)
+        return choice
+
+
+class _Readable(click.ParamType[str]):
+    """A setting as text, which `Settings` itself understands; only its name in the help is made here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return str(value)
+
+
+def settings_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options for these fields of `Settings`; for all of them if none is named."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names or tuple(Settings.model_fields)):
+            function = _option(name)(function)
+        return function
+
+    return decorate
+
+
+def own_option(command: str, *flags: str, **facts: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option of one command, with the variable ATLAS_COMMAND_NAME."""
+    name = flags[0].split("/")[0].lstrip("-").replace("-", "_").upper()
+    return click.option(*flags, envvar=f"ATLAS_{command.upper()}_{name}", show_envvar=True, **facts)
+
+
+def settings(given: Mapping[str, Any]) -> Settings:
+    """What the command line gives, else the environment, else the defaults. Raises `BadRequest`."""
+    chosen = {name: value for name, value in given.items() if value is not None and value != ()}
+    try:
+        return Settings(**chosen)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "a setting"
+        message = first["msg"].removeprefix("Value error, ")
+        raise BadRequest(
+            f"--{name.replace('_', '-')} (or ATLAS_{name.upper()}) is {first['input']!r}: {message}.",
+            "atlas serve --help lists the settings.",
+        ) from error
+
+
+def _option(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    field = Settings.model_fields[name]
+    several = name == "checkpoint"
+    kinds: dict[object, _Readable] = {int: _Readable("INTEGER"), Path: _Readable("PATH"), str: _Readable("TEXT")}
+    default = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        name,
+        type=_Checkpoint() if several else kinds[field.annotation],
+        multiple=several,
+        default=None,
+        envvar=f"ATLAS_{name.upper()}",
+        show_envvar=True,
+        help=field.description if several else f"{field.description} Default: {default}",
+    )

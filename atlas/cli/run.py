@@ -1,0 +1,183 @@
+"""`atlas run`: one prompt through a model, its tokens, and one tensor as statistics or as a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atlas.cli.options import own_option, settings, settings_options
+from atlas.cli.terminal import require_positions, stages, table
+from atlas.errors import AtlasError, StorageError
+from atlas.graph.axes import VIEWS
+from atlas.settings import Settings
+
+if TYPE_CHECKING:
+    from atlas.inspection.answers import Stats
+    from atlas.runtime.captures import Captured
+    from atlas.runtime.engine import Engine
+    from atlas.runtime.runs import RunView
+
+
+@click.command("run")
+@click.argument("model")
+@own_option("run", "--prompt", required=True, help="The text to start from.")
+@own_option("run", "--add-bos/--no-add-bos", default=None, help="Default: as the tokenizer's own settings say.")
+@own_option(
+    "run", "--max-new-tokens", type=click.IntRange(0), default=16, show_default=True, help="Most tokens to generate."
+)
+@own_option(
+    "run",
+    "--temperature",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="0 takes the likeliest token.",
+)
+@own_option(
+    "run", "--seed", type=int, default=0, show_default=True, help="Of the draw, where the temperature is not 0."
+)
+@own_option("run", "--node", help="Path of a tensor, cache or parameter, such as blocks/attention/attention-weights.")
+@own_option("run", "--view", type=click.Choice(VIEWS), default="full", show_default=True, help="Which pass to look at.")
+@own_option("run", "--layer", type=click.IntRange(0), default=0, show_default=True, help="Block of the tensor, from 0.")
+@own_option("run", "--step", type=click.IntRange(1), help="Decode step, from 1. Default in decode: 1")
+@own_option(
+    "run",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.npy",
+    help="Write the tensor there, as float32 where it is bfloat16.",
+)
+@settings_options("data_dir", "checkpoint", "threads")
+def command(
+    model: str,
+    prompt: str,
+    add_bos: bool | None,
+    max_new_tokens: int,
+    temperature: float,
+    seed: int,
+    node: str | None,
+    view: str,
+    layer: int,
+    step: int | None,
+    out: Path | None,
+    **given: Any,
+) -> None:
+    """Run a prompt through MODEL; print its tokens, and a tensor's statistics.
+
+    \b
+    atlas run smollm2-135m --prompt "The capital of France is"
+    atlas run smollm2-135m --prompt "Hello" --node blocks/attention/attention-weights --view decode --layer 3 --step 2
+    """
+    if out is not None and node is None:
+        raise click.UsageError("--out writes a tensor: name it with --node.")
+    if step is not None and view != "decode":
+        raise click.UsageError("--step counts decode steps: give it with --view decode.")
+    chosen = settings(given)
+    chosen = chosen.model_copy(update={"max_new_tokens": max(chosen.max_new_tokens, max_new_tokens)})
+    require_positions()
+    with _engine(chosen, model, node) as engine:
+        from atlas.runtime.runs import RunRequest
+
+        ids = tuple(engine.tokens(model, prompt, add_bos))
+        request = RunRequest(
+            model=model, token_ids=ids, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
+        )
+        run = _finished(engine, engine.submit(request).id)
+        click.echo(_tokens(run))
+        if node is not None:
+            captured = engine.request(run.id, [node], view, layer, step).result()[node]
+            _show(captured, run)
+            if out is not None:
+                _write(captured, out)
+
+
+@contextmanager
+def _engine(chosen: Settings, model: str, node: str | None) -> Iterator[Engine]:
+    """The engine, ready. Model and node are looked up first: that takes no time."""
+    from atlas.catalog import open_catalog
+
+    catalog = open_catalog(chosen.data_dir)
+    if model in catalog or all(choice.model != model for choice in chosen.checkpoint):
+        graph = catalog[model].graph
+        if node is not None:
+            _ = graph[node]
+    from atlas.runtime.engine import Engine
+
+    engine = Engine(chosen, catalog, demonstrate=False)
+    try:
+        with stages(lambda: engine.status):
+            engine.start()
+            while not engine.status.ready:
+                if engine.status.error is not None:
+                    raise engine.status.error
+                time.sleep(0.02)
+        yield engine
+    finally:
+        engine.close()
+
+
+def _finished(engine: Engine, identity: str) -> RunView:
+    """Wait for a run. Raises what it failed of."""
+    while (run := engine.view(identity)).status in ("queued", "running"):
+        if sys.stderr.isatty():
+            click.echo(f"\r{len(run.tokens) - run.prompt_length} tokens generated ", err=True, nl=False)
+        time.sleep(0.05)
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", err=True, nl=False)
+    if run.error is not None:
+        raise AtlasError(run.error.detail, run.error.hint)
+    return run
+
+
+def _tokens(run: RunView) -> str:
+    rows = [("position", "id", "origin", "token")]
+    rows += [(str(token.position), str(token.id), token.origin, repr(token.label)) for token in run.tokens]
+    text = "".join(token.text for token in run.tokens)
+    seconds = ", ".join(f"{part} {spent:.2f} s" for part, spent in run.seconds.items())
+    return f"{text}\n\n{table(rows)}\n\n{run.model} · {run.checkpoint} · run {run.id} · {seconds}"
+
+
+def _show(captured: Captured, run: RunView) -> None:
+    from atlas.inspection.summary import summarize
+
+    where = [run.model, captured.view or "parameter"]
+    where += [f"layer {captured.layer}"] if captured.layer is not None else []
+    where += [f"step {captured.step}"] if captured.step is not None else []
+    sizes = ", ".join(f"{size} {axis}" for size, axis in zip(captured.tensor.shape, captured.axes, strict=True))
+    dtype = str(captured.tensor.dtype).removeprefix("torch.")
+    click.echo(f"\n{captured.node} · {' · '.join(where)}\n[{sizes}] {dtype}\n{_statistics(summarize(captured.tensor))}")
+
+
+def _statistics(stats: Stats) -> str:
+    names = ("count", "mean", "std", "min", "max", "rms", "abs_max", "nan", "inf")
+    values = ((name, getattr(stats, name)) for name in names)
+    return table([(name, "none is finite" if value is None else str(value)) for name, value in values], indent="  ")
+
+
+def _write(captured: Captured, out: Path) -> None:
+    """Write the tensor whole, or not at all. Raises `StorageError`."""
+    from atlas.inspection.export import npy
+
+    _, pieces = npy(captured.tensor)
+    part = ""
+    try:
+        handle, part = tempfile.mkstemp(prefix=f".{out.name}-", dir=out.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(pieces)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(part).chmod(0o666 & ~mask)
+        Path(part).replace(out)
+    except OSError as error:
+        if part:
+            Path(part).unlink(missing_ok=True)
+        raise StorageError(f"Could not write {out}: {error.strerror}.", "Choose another --out.") from error
+    click.echo(f"\nWrote {out}")

@@ -1,0 +1,116 @@
+"""`atlas serve`: takes the port, then starts the pages, then the engine beside them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atlas.cli.options import settings, settings_options
+from atlas.cli.terminal import note, require_positions, stages
+from atlas.errors import EnvironmentUnfit
+from atlas.settings import Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+LAST_WORDS = 5
+"""Seconds that open connections have to end when the server stops."""
+
+
+@click.command("serve")
+@settings_options()
+def command(**given: Any) -> int:
+    """Serve the pages and the API, with live values.
+
+    The pages are there at once; the default weights are fetched and loaded beside them. Ctrl+C stops the server.
+    """
+    chosen = settings(given)
+    require_positions()
+    with closing(listen(chosen.host, chosen.port)) as listening:
+        serve(chosen, listening)
+    return 0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens, before anything is loaded. Raises `EnvironmentUnfit` where there can be none."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        return socket.create_server(address, family=family, backlog=128)
+    except socket.gaierror as error:
+        raise EnvironmentUnfit(f"{host!r} is no address of this machine.", "Try --host 127.0.0.1.") from error
+    except OSError as error:
+        hints = {
+            errno.EADDRINUSE: f"Stop what listens there, or take another port: atlas serve --port {port % 65535 + 1}",
+            errno.EACCES: "Take a port above 1023: atlas serve --port 8000",
+            errno.EADDRNOTAVAIL: "Try --host 127.0.0.1.",
+        }
+        # The reason without the address, which create_server puts behind it.
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        raise EnvironmentUnfit(
+            f"Cannot listen on {host} port {port}: {reason}.", hints.get(error.errno or 0, "Take another port or host.")
+        ) from error
+
+
+def serve(chosen: Settings, listening: socket.socket) -> None:
+    """Serve until interrupted. Raises `AssetMissing`, `DeclarationError`, `EnvironmentUnfit`."""
+    import uvicorn
+
+    from atlas.catalog import open_catalog
+    from atlas.web.app import create_app
+    from atlas.web.backend import Backend
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    catalog = open_catalog(chosen.data_dir)
+    backend = Backend(chosen, catalog)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(chosen, catalog=catalog, backend=backend),
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            timeout_graceful_shutdown=LAST_WORDS,
+        )
+    )
+    try:
+        with _greeting(server, url(listening)), stages(lambda: backend.status):
+            server.run(sockets=[listening])
+    except KeyboardInterrupt:  # uvicorn has stopped in good order, and hands the signal on
+        note("Stopped.")
+    if not server.started:
+        raise EnvironmentUnfit("The server could not start.", "The lines above say why.")
+
+
+def url(listening: socket.socket) -> str:
+    """Where a browser on this machine finds the server."""
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextmanager
+def _greeting(server: uvicorn.Server, address: str) -> Iterator[None]:
+    """Say where the server is as soon as it answers."""
+    gone = threading.Event()
+
+    def greet() -> None:
+        while not gone.wait(0.02):
+            if server.started:
+                click.echo(f"OpenModelAtlas is at {address} (Ctrl+C stops it)")
+                return
+
+    thread = threading.Thread(target=greet, name="greeting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        gone.set()
+        thread.join()
