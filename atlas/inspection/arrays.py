@@ -6,17 +6,16 @@ axes, runs or requests.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from atlas.errors import BadRequest
+from atlas.inspection.answers import Part
 
 Array = npt.NDArray[Any]
-Part = Literal["real", "imaginary", "magnitude", "angle"]
-PARTS: tuple[Part, ...] = ("real", "imaginary", "magnitude", "angle")
 
 
 def as_array(tensor: torch.Tensor) -> Array:

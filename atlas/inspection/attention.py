@@ -10,28 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
 
+from atlas.inspection.answers import HeadMeasures
 from atlas.inspection.arrays import Array
 
 Mask = npt.NDArray[np.bool_]
-
-
-class HeadMeasures(BaseModel):
-    """Means over the queries to which a measure applies; null where it applies to none.
-
-    `entropy` is in bits. The others are the weight on: the previous position; the first position; earlier places
-    of the same token; the places right after those (as an induction head looks at them).
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    head: int
-    entropy: float | None
-    previous: float | None
-    first: float | None
-    same_token: float | None
-    after_same_token: float | None
 
 
 def measure_heads(weights: Array, tokens: Sequence[int], first: int) -> list[HeadMeasures]:

@@ -8,40 +8,19 @@ references, so a soft cap or another norm is in it too.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from atlas.errors import BadRequest
 from atlas.graph.nodes import Operation, Parameter
 from atlas.graph.resolve import Graph, Resolved
+from atlas.inspection.answers import Candidate, Prediction
 from atlas.inspection.arrays import Array
 from atlas.inspection.attention import strongest
 
 ENDS = ("final-norm", "unembedding")
 LOGITS = "unembedding/logits"
-
-
-class Candidate(BaseModel):
-    """One token that might come next. `rank` 1 is the likeliest."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: int
-    logit: float
-    probability: float
-    rank: int
-
-
-class Prediction(BaseModel):
-    """The likeliest tokens at one position, and the one that came next, if it is known."""
-
-    model_config = ConfigDict(frozen=True)
-
-    position: int
-    top: list[Candidate]
-    next: Candidate | None
 
 
 class LogitLens:
@@ -80,9 +59,17 @@ def lens_parameters(graph: Graph) -> tuple[str, ...]:
 
 
 def predictions(
-    logits: Array, positions: Sequence[int], following: Sequence[int | None], count: int, temperature: float
+    logits: Array,
+    positions: Sequence[int],
+    following: Sequence[int | None],
+    count: int,
+    temperature: float,
+    label: Callable[[int], str],
 ) -> list[Prediction]:
-    """What each row of logits [rows, vocab] says, at a temperature; 0 (greedy) shows probabilities at 1."""
+    """What each row of logits [rows, vocab] says, at a temperature; 0 (greedy) shows probabilities at 1.
+
+    `following` is the token that came after each position, `label` the text of a token.
+    """
     found = []
     for row, position, after in zip(logits, positions, following, strict=True):
         wide = row.astype(np.float64) / (temperature or 1.0)
@@ -94,7 +81,8 @@ def predictions(
 
         def candidate(token: int, row: Array = row, shifted: Array = shifted, total: float = total) -> Candidate:
             rank = int((row > row[token]).sum()) + 1
-            return Candidate(id=token, logit=float(row[token]), probability=float(shifted[token]) / total, rank=rank)
+            share = float(shifted[token]) / total
+            return Candidate(id=token, label=label(token), logit=float(row[token]), probability=share, rank=rank)
 
         best = [candidate(token) for token, _ in strongest(row, count)]
         known = after is not None and np.isfinite(row[after])

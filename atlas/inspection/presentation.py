@@ -6,27 +6,10 @@ Suggestions, read off the axes, the place in the graph and the numbers; the read
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
 
 from atlas.graph.resolve import Graph, is_cache
+from atlas.inspection.answers import Meaning, Presentation, Scale, Stats
 from atlas.inspection.frames import ATTENDED, COMPUTED
-from atlas.inspection.summary import Stats
-
-Scale = Literal["diverging", "sequential", "log"]
-Meaning = Literal["attention", "logits", "stream", "cache", "rotations"]
-
-
-class Presentation(BaseModel):
-    """`rows` is null for a tensor of one axis. `meaning` names the panel that the tensor has, if any."""
-
-    model_config = ConfigDict(frozen=True)
-
-    rows: str | None
-    columns: str
-    scale: Scale
-    meaning: Meaning | None
 
 
 def present(graph: Graph, path: str, axes: Sequence[str], shape: Sequence[int], stats: Stats) -> Presentation:

@@ -10,58 +10,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 
+from atlas.inspection.answers import Histogram, Ranges, Stats
 from atlas.inspection.arrays import Array, as_array, lowest, real_numbers
 
 BINS = 64
 PIECE = 1 << 20
 INFINITE = 0x7F80  # the first bucket of magnitudes that are infinite, or no number
 LARGE, SMALL = 1e150, 1e-150  # beyond these a square leaves the range of float64
-
-
-class Histogram(BaseModel):
-    """How many finite elements lie between neighbouring edges; the last bin includes its upper edge."""
-
-    model_config = ConfigDict(frozen=True)
-
-    edges: list[float]
-    counts: list[int]
-
-
-class Stats(BaseModel):
-    """Statistics over the finite elements, null where there are none. `std` is the population's.
-
-    `count` is all elements (a complex one counts once); `nan` and `inf` count real numbers, either sign, and
-    `minus_inf` is the part of `inf` that masks leave behind.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    count: int
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None
-    max: float | None = None
-    rms: float | None = None
-    abs_max: float | None = None
-    nan: int = 0
-    inf: int = 0
-    minus_inf: int = 0
-    histogram: Histogram | None = None
-
-
-class Ranges(BaseModel):
-    """Bounds for colour scales, all over finite elements.
-
-    `abs_high` is a magnitude that 99.5 % of them do not exceed, `low_positive` one that 99.5 % of the non-zero
-    magnitudes are not below; both are exact to bfloat16's resolution (under 1 %), from counts of every element.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    abs_high: float = Field(description="Robust upper bound of magnitudes")
-    low_positive: float = Field(description="Robust lower bound of non-zero magnitudes")
 
 
 def summarize(tensor: torch.Tensor) -> Stats:

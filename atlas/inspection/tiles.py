@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
 from atlas.errors import BadRequest
+from atlas.inspection.answers import Reduction
 from atlas.inspection.arrays import Array
 
-Reduction = Literal["absmax", "mean", "min", "max"]
-REDUCTIONS: tuple[Reduction, ...] = ("absmax", "mean", "min", "max")
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 SIDE = 256
 """Cells along a side of a tile; the last ones of a plane are smaller."""
 

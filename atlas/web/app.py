@@ -12,7 +12,7 @@ from atlas import __version__
 from atlas.catalog import Catalog, open_catalog
 from atlas.render.assets import static_dir, templates_dir
 from atlas.settings import Settings
-from atlas.web import api, pages, problems, runs
+from atlas.web import api, meanings, pages, problems, runs, tensors
 from atlas.web.live_values import LiveValues
 from atlas.web.security import BodyLimit, RequestId, SecurityHeaders
 from atlas.web.site import Site
@@ -58,6 +58,8 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     problems.install(app)
     app.include_router(api.router)
     app.include_router(runs.router)
+    app.include_router(tensors.router)
+    app.include_router(meanings.router)  # ends with the address that takes any node's path
     app.include_router(pages.router)
     app.mount("/static", files)
 

@@ -14,8 +14,9 @@ from hypothesis.extra.numpy import arrays
 
 from atlas.errors import BadRequest
 from atlas.inspection import tiles
+from atlas.inspection.answers import Reduction
 from atlas.inspection.arrays import as_array, lowest
-from atlas.inspection.tiles import REDUCTIONS, SIDE, Reduction, extreme, levels_of, reduce, thumbnails, tile
+from atlas.inspection.tiles import REDUCTIONS, SIDE, extreme, levels_of, reduce, thumbnails, tile
 
 Array = npt.NDArray[Any]
 LOWEST = float(np.finfo(np.float32).min)

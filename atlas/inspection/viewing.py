@@ -1,0 +1,231 @@
+"""Tensors of runs as readers look at them: fetched from the engine, kept while they are looked at, and read.
+
+The one door between the web and this room: requests come in as checked values, answers go out as data. What costs
+time runs in a worker thread, never on the event loop or the engine's thread. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from atlas.catalog import Model
+from atlas.graph.axes import View
+from atlas.graph.nodes import Parameter
+from atlas.inspection.answers import (
+    AxisOfTensor,
+    Checks,
+    EquationCheck,
+    Part,
+    Ranges,
+    ShapeCheck,
+    SourceCheck,
+    Stats,
+    TensorSummary,
+)
+from atlas.inspection.arrays import Array, as_array, dtype_name, lowest, part_of
+from atlas.inspection.compare import Framed
+from atlas.inspection.frames import Pass, pass_of
+from atlas.inspection.numbers import Numbers, named_axes
+from atlas.inspection.presentation import present
+from atlas.inspection.summary import color_ranges, summarize
+from atlas.inspection.verify import Verifier, check_shape
+from atlas.runtime.captures import Captured
+
+if TYPE_CHECKING:
+    from atlas.runtime.engine import Engine
+
+KEPT_BYTES = 512 << 20
+WORKERS = 4
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which tensor is meant: a node of a run in one pass and layer."""
+
+    run: str
+    node: str
+    view: View
+    layer: int | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the run: its tokens, and how the prompt divides them."""
+
+    tokens: tuple[int, ...]
+    prompt_length: int
+    temperature: float
+    label: Callable[[int], str]
+
+    def next_after(self, position: int) -> int | None:
+        """The token that came after a position, if one did."""
+        return self.tokens[position + 1] if 0 <= position + 1 < len(self.tokens) else None
+
+
+class Viewed:
+    """One captured tensor, with what has been computed about it so far."""
+
+    def __init__(self, captured: Captured, model: Model, made_in: Pass) -> None:
+        self.captured = captured
+        self.model = model
+        self.made_in = made_in
+
+    @cached_property
+    def array(self) -> Array:
+        return as_array(self.captured.tensor)
+
+    @cached_property
+    def stats(self) -> Stats:
+        return summarize(self.captured.tensor)
+
+    @cached_property
+    def ranges(self) -> Ranges | None:
+        return color_ranges(self.captured.tensor)
+
+    @property
+    def is_parameter(self) -> bool:
+        return isinstance(self.model.graph[self.captured.node].node, Parameter)
+
+    @property
+    def first(self) -> tuple[int | None, ...]:
+        """For each axis the position of its index 0; None where it counts none."""
+        return tuple(None if self.is_parameter else self.made_in.first(axis) for axis in self.captured.axes)
+
+    @property
+    def axes(self) -> tuple[AxisOfTensor, ...]:
+        return named_axes(self.captured.axes, self.array.shape, self.first)
+
+    def numbers(self, part: Part | None = None) -> Numbers:
+        """The real numbers, or a part of complex ones (the real part unless named)."""
+        return Numbers(part_of(self.array, part), self.axes, lowest(self.captured.tensor))
+
+    def framed(self) -> Framed:
+        return Framed(self.array, self.captured.axes, self.made_in)
+
+    def summary(self, checks: Checks | None) -> TensorSummary:
+        """Everything about the tensor as a whole. Without `checks` the shape alone is checked."""
+        captured = self.captured
+        shape = list(captured.tensor.shape)
+        if checks is None:
+            seen = check_shape(self.model, self.made_in, captured.node, shape)
+            checks = Checks(
+                shape=ShapeCheck.model_validate(seen.model_dump()), equation=EquationCheck(), source=SourceCheck()
+            )
+        return TensorSummary(
+            node=captured.node,
+            model=self.model.id,
+            view=captured.view,
+            layer=captured.layer,
+            step=captured.step,
+            dtype=dtype_name(captured.tensor),
+            shape=shape,
+            axes=list(self.axes),
+            stats=self.stats,
+            ranges=self.ranges,
+            presentation=present(self.model.graph, captured.node, captured.axes, shape, self.stats),
+            checks=checks,
+        )
+
+
+class Viewer:
+    """Tensors that are being looked at, kept up to a number of bytes. Belongs to one event loop."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._tasks: OrderedDict[Place, asyncio.Task[Viewed]] = OrderedDict()
+        self._limit = anyio.CapacityLimiter(WORKERS)
+        self._verifier = Verifier()
+
+    async def look(self, engine: Engine, place: Place) -> Viewed:
+        """The tensor at a place. Two who ask at once share one replay.
+
+        Raises as `engine.tensors`: `NotFound`, `NotComputed`, `BadRequest`, `Conflict`, `NotReady`.
+        """
+        run = engine.run(place.run)
+        place = _normal(run.runner.model, place)
+        task = self._tasks.get(place)
+        if task is None or _spoilt(task) or run.status in ("failed", "cancelled"):
+            task = asyncio.get_running_loop().create_task(_fetch(engine, place))
+            self._tasks[place] = task
+        self._tasks.move_to_end(place)
+        try:
+            viewed = await asyncio.shield(task)
+        except BaseException:
+            if task.done() and self._tasks.get(place) is task:
+                del self._tasks[place]
+            raise
+        self._trim()
+        return viewed
+
+    async def summary(self, engine: Engine, place: Place, *, verified: bool) -> TensorSummary:
+        """A tensor as a whole; `verified` has its equation and source checked too, which takes longer."""
+        viewed = await self.look(engine, place)
+        checks = None
+        if verified:
+            found = await self._verifier.checks(engine, place.run, viewed.captured)
+            checks = Checks(
+                shape=ShapeCheck.model_validate(found.shape.model_dump()),
+                equation=EquationCheck.model_validate(found.equation.model_dump()),
+                source=SourceCheck.model_validate(found.source.model_dump()),
+            )
+        return await self.work(lambda: viewed.summary(checks))
+
+    async def work(self, job: Callable[[], T]) -> T:
+        """Do something in a worker thread; a few at a time."""
+        return await anyio.to_thread.run_sync(job, limiter=self._limit)
+
+    def close(self) -> None:
+        """Forget everything, and stop checking."""
+        self._tasks.clear()
+        self._verifier.close()
+
+    def _trim(self) -> None:
+        """Forget what was looked at longest ago; the last one stays whatever its size."""
+        done = [(place, task) for place, task in self._tasks.items() if task.done()]
+        total = sum(_size(task) for _, task in done)
+        for place, task in done[:-1]:
+            if total <= self._kept_bytes and len(self._tasks) <= 512:
+                return
+            total -= _size(task)
+            del self._tasks[place]
+
+
+def facts_of(engine: Engine, run_id: str) -> Facts:
+    """Raises `NotFound`."""
+    run = engine.run(run_id)
+    tokenizer = run.runner.checkpoint.tokenizer
+    return Facts(tuple(run.ids), run.prompt_length, run.request.temperature, tokenizer.label)
+
+
+async def _fetch(engine: Engine, place: Place) -> Viewed:
+    captured = await engine.tensor(place.run, place.node, place.view, place.layer, place.step)
+    run = engine.run(place.run)
+    made_in = pass_of(place.view, place.step, run.prompt_length, len(run.ids))
+    return Viewed(captured, run.runner.model, made_in)
+
+
+def _normal(model: Model, place: Place) -> Place:
+    """The same place, said in the one way that the engine's answer has."""
+    node = model.graph[place.node]
+    parameter = isinstance(node.node, Parameter)
+    layer = (0 if place.layer is None else place.layer) if node.in_blocks else None
+    step = (1 if place.step is None else place.step) if place.view == "decode" and not parameter else None
+    return Place(place.run, place.node, "prefill" if parameter else place.view, layer, step)
+
+
+def _spoilt(task: asyncio.Task[Viewed]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _size(task: asyncio.Task[Viewed]) -> int:
+    return task.result().captured.tensor.nbytes if task.done() and not _spoilt(task) else 0
