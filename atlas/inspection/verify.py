@@ -13,11 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from atlas.catalog import Model
 from atlas.errors import SourceError
 from atlas.graph.nodes import Operation, Parameter, Tensor
+from atlas.inspection.answers import Checks, EquationCheck, ShapeCheck, SourceCheck
 from atlas.inspection.arrays import as_array, dtype_name
 from atlas.inspection.evaluate import bind, compare, wanted_inputs
 from atlas.inspection.frames import Pass, pass_of
@@ -27,52 +26,6 @@ if TYPE_CHECKING:
     from atlas.runtime.engine import Engine
 
 REMEMBERED = 4096
-
-
-class _Verdict(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    ok: bool | None
-    why: str = ""
-
-
-class ShapeCheck(_Verdict):
-    """The declared axes, with this model's sizes and this pass's positions, against the shape that was observed."""
-
-    expected: list[int] | None = None
-
-
-class EquationCheck(_Verdict):
-    """The operation's reference, in float64, on the captured inputs, against the captured output.
-
-    `worst_row` is the largest norm of a difference over the norm of its row, at the indices `worst_at`, and `tolerance`
-    what that row was allowed. Of a very large tensor a part of the rows is checked, as `rows_checked` and `why` say.
-    """
-
-    operation: str | None = None
-    max_abs_error: float | None = None
-    worst_row: float | None = None
-    worst_at: list[int] | None = None
-    tolerance: float | None = None
-    rows_checked: int = 0
-    rows: int = 0
-
-
-class SourceCheck(_Verdict):
-    """The file whose code computed the value: its sha256 against the lock."""
-
-    file: str = ""
-    sha256: str = ""
-
-
-class Checks(BaseModel):
-    """All checks of one captured tensor."""
-
-    model_config = ConfigDict(frozen=True)
-
-    shape: ShapeCheck
-    equation: EquationCheck
-    source: SourceCheck
 
 
 def checks_for(model: Model, run_facts: Pass, node: str, captured: Captured, inputs: Mapping[str, Captured]) -> Checks:

@@ -25,7 +25,6 @@ from atlas.inspection.answers import (
     EquationCheck,
     Part,
     Ranges,
-    ShapeCheck,
     SourceCheck,
     Stats,
     TensorSummary,
@@ -118,9 +117,7 @@ class Viewed:
         shape = list(captured.tensor.shape)
         if checks is None:
             seen = check_shape(self.model, self.made_in, captured.node, shape)
-            checks = Checks(
-                shape=ShapeCheck.model_validate(seen.model_dump()), equation=EquationCheck(), source=SourceCheck()
-            )
+            checks = Checks(shape=seen, equation=EquationCheck(), source=SourceCheck())
         return TensorSummary(
             node=captured.node,
             model=self.model.id,
@@ -172,12 +169,7 @@ class Viewer:
         viewed = await self.look(engine, place)
         checks = None
         if verified:
-            found = await self._verifier.checks(engine, place.run, viewed.captured)
-            checks = Checks(
-                shape=ShapeCheck.model_validate(found.shape.model_dump()),
-                equation=EquationCheck.model_validate(found.equation.model_dump()),
-                source=SourceCheck.model_validate(found.source.model_dump()),
-            )
+            checks = await self._verifier.checks(engine, place.run, viewed.captured)
         return await self.work(lambda: viewed.summary(checks))
 
     async def work(self, job: Callable[[], T]) -> T:
