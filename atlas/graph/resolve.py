@@ -187,23 +187,31 @@ class Graph:
             if not isinstance(node, Operation):
                 continue
             base = _parent(node.path)
-            replaced = {use.instead_of for use in node.uses if use.instead_of}
+            what = f"an input of {node.path!r}"
+            replaced = {use.path: self.resolve_path(use.instead_of, base, what) for use in node.uses if use.instead_of}
             for use in node.uses:
-                source = self.resolve_path(use.path, base, f"an input of {node.path!r}")
+                source = self.resolve_path(use.path, base, what)
                 views = node.views
-                if use.instead_of:
-                    stands_for = self._declared[self.resolve_path(use.instead_of, base, node.path)]
-                    absent = stands_for.views if isinstance(stands_for, Tensor) else VIEWS
-                    views = tuple(view for view in views if view not in absent)
-                elif use.path in replaced:
-                    declared = self._declared[source]
-                    present = declared.views if isinstance(declared, Tensor) else VIEWS
-                    views = tuple(view for view in views if view in present)
+                if use.path in replaced:
+                    views = tuple(view for view in views if view not in self._computed(replaced[use.path]))
+                elif source in replaced.values():
+                    views = tuple(view for view in views if view in self._computed(source))
+                missing = [view for view in views if view not in self._computed(source)]
+                if missing:
+                    raise DeclarationError(
+                        f"{node.path!r} is computed in {missing[0]}, where its input {source!r} is not.",
+                        "Give it the same views, or an input that stands in (`instead_of`).",
+                    )
                 yield Edge(source=source, target=node.path, views=views, lends=use.lends)
             for item in node.outputs:
                 target = self.resolve_path(item, base, f"an output of {node.path!r}")
                 if not isinstance(self._declared[target], Tensor):
                     raise DeclarationError(f"{node.path!r} outputs {target!r}, which is no tensor.", "Check it.")
+                if set(self._computed(target)) != set(node.views):
+                    raise DeclarationError(
+                        f"{node.path!r} and its output {target!r} are computed in different views.",
+                        "Give both the same.",
+                    )
                 if target in made:
                     raise DeclarationError(
                         f"{target!r} is made by both {made[target]!r} and {node.path!r}.", "Keep one."
@@ -217,21 +225,33 @@ class Graph:
             ends = [self.resolve_path(end, "", "an entry") for end in (source, target)]
             yield Edge(source=ends[0], target=ends[1], first_layer=True)
 
+    def _computed(self, path: str) -> tuple[View, ...]:
+        """The views in which a node has a value."""
+        node = self._declared[path]
+        return node.views if isinstance(node, Tensor) else VIEWS
+
+    def _check_axes(self, node: Node) -> None:
+        """That the axes which a node names beside its shape are known and fit."""
+        if isinstance(node, Component) and node.repeat is not None:
+            self.axes.extent(node.repeat, self.architecture.sizes, "full")
+        if isinstance(node, Tensor | Parameter) and node.sharded is not None and node.sharded not in node.shape:
+            raise DeclarationError(f"It is split along {node.sharded!r}, which is no axis of its shape.", "Name one.")
+
     def _resolve(self, node: Node) -> Resolved:
         base = node.path if isinstance(node, Component) else _parent(node.path)
         parent = _parent(node.path)
         if parent and not isinstance(self._declared.get(parent), Component):
             raise DeclarationError(f"{node.path!r} is inside {parent!r}, which is no component.", "Declare it.")
         shape: dict[View, tuple[Extent, ...] | None] = dict.fromkeys(VIEWS)
-        if isinstance(node, Tensor | Parameter):
-            views = node.views if isinstance(node, Tensor) else VIEWS
-            try:
-                for view in views:
+        try:
+            self._check_axes(node)
+            if isinstance(node, Tensor | Parameter):
+                for view in self._computed(node.path):
                     shape[view] = tuple(self.axes.extent(name, self.architecture.sizes, view) for name in node.shape)
-            except DeclarationError as error:
-                raise DeclarationError(f"{self.architecture.id}: {node.path}: {error.detail}", error.hint) from None
-            if isinstance(node, Tensor) and set(node.views) != set(VIEWS) and not node.absent:
-                raise DeclarationError(f"{node.path!r} does not say why it is absent in a view.", "Set `absent`.")
+        except DeclarationError as error:
+            raise DeclarationError(f"{self.architecture.id}: {node.path}: {error.detail}", error.hint) from None
+        if isinstance(node, Tensor | Operation) and set(node.views) != set(VIEWS) and not node.absent:
+            raise DeclarationError(f"{node.path!r} does not say why it is absent in a view.", "Set `absent`.")
         flow = [edge for edge in self.edges if not edge.next_layer and not edge.first_layer]
         inputs = tuple(dict.fromkeys(edge.source for edge in flow if edge.target == node.path))
         outputs = tuple(dict.fromkeys(edge.target for edge in flow if edge.source == node.path))
