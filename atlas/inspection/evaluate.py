@@ -199,7 +199,9 @@ def row_errors(found: Array, expected: Array) -> tuple[Array, float]:
     size = np.where(finite, np.abs(expected), 0.0)
     gap = np.abs(gap)
     largest = float(gap.max()) if gap.size else 0.0
-    scale = np.maximum(size.max(axis=-1, keepdims=True, initial=0.0), np.finfo(np.float64).tiny)
+    finite_gap = np.where(np.isfinite(gap), gap, 0.0)
+    # Squares of float64 numbers may leave its range, so rows are brought to the size of one first.
+    scale = np.maximum(np.maximum(size, finite_gap).max(axis=-1, keepdims=True, initial=0.0), np.finfo(np.float64).tiny)
     gaps = np.linalg.norm(gap / scale, axis=-1)
     sizes = np.linalg.norm(size / scale, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
