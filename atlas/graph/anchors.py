@@ -4,6 +4,8 @@ An anchor never holds a line number or a copied line. `at("Attention.forward").a
 reads: in that method, the first assignment to `scores`, the left operand of what is assigned. It prints as
 `Attention.forward.assigns(scores, 1).left`, which is how a lock keeps it, and `parse` reads that again. Resolution
 against a file's syntax tree lives in `atlas.provenance.resolution`; this module only builds the data.
+
+Where one expression makes several values, `inside` picks those of one caller, `where` those of one kind of layer.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ class Anchor(Frozen):
     steps: tuple[Step, ...] = ()
     within: Anchor | None = None
     until: Anchor | None = None
+    condition: tuple[str, str] | None = None
 
     def _then(self, kind: StepKind, name: str = "", nth: int | None = None) -> Anchor:
         return self.model_copy(update={"steps": (*self.steps, Step(kind=kind, name=name, nth=nth))})
@@ -113,12 +116,18 @@ class Anchor(Frozen):
         """Only where the function runs on behalf of the call `caller`: RMSNorm for one of two norms."""
         return self.model_copy(update={"within": caller})
 
+    def where(self, variable: str, text: str) -> Anchor:
+        """Only where that local variable of the function holds this text: one turn of a loop over kinds of layers."""
+        return self.model_copy(update={"condition": (variable, text)})
+
     def through(self, last: Anchor) -> Anchor:
         """A citation from the first line of this place to the last line of another."""
         return self.model_copy(update={"until": last})
 
     def __str__(self) -> str:
         text = ".".join([_quoted(self.place), *(str(step) for step in self.steps)])
+        if self.condition is not None:
+            text += f" where {self.condition[0]}={self.condition[1]}"
         if self.within is not None:
             text += f" inside {_bracketed(self.within)}"
         if self.until is not None:
@@ -145,7 +154,8 @@ def _quoted(place: str) -> str:
 
 
 def _bracketed(anchor: Anchor) -> str:
-    return f"({anchor})" if anchor.within is not None or anchor.until is not None else str(anchor)
+    parts = (anchor.within, anchor.until, anchor.condition)
+    return str(anchor) if parts == (None, None, None) else f"({anchor})"
 
 
 class _Reader:
@@ -163,6 +173,8 @@ class _Reader:
 
     def anchor(self) -> Anchor:
         anchor = self.simple()
+        if condition := self.match(r" where ([^\W\d]\w*)=([\w.-]+)"):
+            anchor = anchor.where(condition[1], condition[2])
         within = self.other() if self.take(" inside ") else None
         until = self.other() if self.take(" through ") else None
         return anchor.model_copy(update={"within": within, "until": until})

@@ -31,7 +31,7 @@ class Axis(Frozen):
 
     `symbol` is TeX. `words` follow the size in a printed shape (`32 q heads`); `word` is used for a size of one
     where it differs. `running` holds the symbol in each view of an axis whose size depends on the input, or
-    the size itself where the view fixes it.
+    the size itself where the view fixes it. `product` names the axes whose sizes multiply to that of a running one.
     """
 
     name: str
@@ -40,15 +40,19 @@ class Axis(Frozen):
     word: str = ""
     meaning: str
     running: Mapping[View, str | int] | None = None
+    product: tuple[str, ...] = ()
 
 
 class Extent(Frozen):
-    """One axis of a resolved shape: `size` is None where it depends on the input."""
+    """One axis of a resolved shape: `size` is None where it depends on the input; it is the product of `factors`,
+    where there are some.
+    """
 
     axis: str
     symbol: str
     size: int | None
     words: str
+    factors: tuple[Extent, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.symbol if self.size is None else self.size} {self.words}"
@@ -133,6 +137,7 @@ class Axes:
     def extent(self, name: str, sizes: Mapping[str, int], view: View) -> Extent:
         """The axis in a view: its size from `sizes` (fixed axes), or its symbol (running ones)."""
         axis = self[name]
+        factors = tuple(self.extent(factor, sizes, view) for factor in axis.product)
         if axis.running is not None:
             running = axis.running[view]
             size = running if isinstance(running, int) else None
@@ -142,7 +147,7 @@ class Axes:
                 raise DeclarationError(f"The axis {name!r} has no size.", "Give it one in the architecture's sizes().")
             size, symbol = sizes[name], axis.symbol
         words = axis.word if size == 1 and axis.word else axis.words
-        return Extent(axis=name, symbol=symbol, size=size, words=words)
+        return Extent(axis=name, symbol=symbol, size=size, words=words, factors=factors)
 
 
 def in_words(shape: tuple[Extent, ...]) -> str:

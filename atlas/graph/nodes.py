@@ -28,12 +28,39 @@ class Alias(Frozen):
     layout: str = ""
 
 
+class Layers(Frozen):
+    """Some of a model's layers, by what tells them apart: `local` and `global`, `dense` and `routed`."""
+
+    name: str
+    numbers: tuple[int, ...]
+
+    def __contains__(self, layer: object) -> bool:
+        return layer in self.numbers
+
+    @property
+    def words(self) -> str:
+        """`local layers: 0-4, 6-10`."""
+        runs: list[list[int]] = []
+        for number in self.numbers:
+            if runs and runs[-1][1] == number - 1:
+                runs[-1][1] = number
+            else:
+                runs.append([number, number])
+        listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+        return f"{self.name} layers: {listed}"
+
+
 class Declared(Frozen):
-    """What every node says of itself. `explanation` is paragraphs; `$...$` in it is TeX with lights."""
+    """What every node says of itself. `explanation` is paragraphs; `$...$` in it is TeX with lights.
+
+    `layers` are those in which a node of the blocks exists, where that is not all of them; a component's hold for
+    everything in it that does not say its own.
+    """
 
     path: str
     name: str
     description: str
+    layers: Layers | None = None
     explanation: str = ""
     aliases: tuple[Alias, ...] = ()
     evidence: tuple[Evidence, ...] = ()
@@ -63,6 +90,7 @@ class Tensor(Quantity):
 
     `views` are those that compute it. `when` is "build" for what is computed as the model is built.
     `absent` says why it does not exist in the other views. `sharded` names the axis split by tensor parallelism.
+    `joined`: the place is in a loop, and the values of its turns are put together along the first axis.
     """
 
     kind: Literal["tensor", "cache"] = "tensor"
@@ -71,6 +99,7 @@ class Tensor(Quantity):
     when: Literal["pass", "build"] = "pass"
     absent: str = ""
     complex: bool = False
+    joined: bool = False
     sharded: str | None = None
 
 
@@ -94,12 +123,14 @@ class Use(Frozen):
 
     `lends` marks an input that gives only its shape, position or dtype. `instead_of` names the input that this
     one replaces in passes that do not compute that one. `named` is the parameter of the reference that takes it.
+    `layers` are those in which it is read, where others read something else.
     """
 
     path: str
     lends: bool = False
     instead_of: str = ""
     named: str = ""
+    layers: Layers | None = None
 
     @property
     def parameter(self) -> str:
@@ -135,12 +166,27 @@ Node = Component | Operation | Tensor | Cache | Parameter
 
 
 class Reference(Frozen):
-    """The code that an architecture is read from and run by. `runner` names a module of `atlas.runtime`."""
+    """The code that an architecture is read from and run by. `runner` names a module of `atlas.runtime`.
+
+    Of a library with many models, `model` is the class that is built and `arguments` what its configuration takes.
+    """
 
     runner: str
     file: SourceRef
     block: str
     forward: str
+    model: str = ""
+    arguments: Mapping[str, Any] = {}
+
+
+class Window(Frozen):
+    """Sliding-window attention: a query sees `size` positions, its own included, in these layers (None: in all).
+
+    A cache keeps one position less than that between passes.
+    """
+
+    size: int
+    layers: Layers | None = None
 
 
 class Architecture(Frozen):
@@ -148,6 +194,7 @@ class Architecture(Frozen):
 
     `sizes` are the fixed axes; `settings` further numbers that equations and references may use.
     `loops` are pairs of tensors (from, to) joined from one layer to the next; `enters` those joined at the first.
+    `layer_kinds` are all kinds of layers, where they differ.
     """
 
     id: str
@@ -162,3 +209,5 @@ class Architecture(Frozen):
     settings: Mapping[str, int | float | bool | None]
     loops: tuple[tuple[str, str], ...] = ()
     enters: tuple[tuple[str, str], ...] = ()
+    layer_kinds: tuple[Layers, ...] = ()
+    window: Window | None = None

@@ -18,10 +18,12 @@ from atlas.graph.nodes import (
     Architecture,
     Cache,
     Component,
+    Layers,
     Node,
     Operation,
     Parameter,
     Tensor,
+    Use,
 )
 
 LIGHT = re.compile(r"<(#?)([a-z0-9_/-]+)>")
@@ -35,7 +37,7 @@ class Edge(Frozen):
     """Something flows from one node to another, in these views.
 
     `next_layer` joins a block's output to the next block's input, `first_layer` what enters the first block.
-    `lends`: only shape, position or dtype is used.
+    `lends`: only shape, position or dtype is used. `layers`: only there (None: in all).
     """
 
     source: str
@@ -44,12 +46,14 @@ class Edge(Frozen):
     next_layer: bool = False
     first_layer: bool = False
     lends: bool = False
+    layers: Layers | None = None
 
 
 class Resolved(Frozen):
     """A node with its shape in each view, what it is made from and goes into, and its equation with lights.
 
-    `inputs` and `outputs` are absolute paths. A tensor's equation is that of the operation that makes it.
+    `inputs` and `outputs` are absolute paths. A tensor's equation is that of the operation that makes it; where layers
+    differ in that, all are given. `layers` are those in which the node exists, None if in all (or outside the blocks).
     """
 
     path: str
@@ -61,6 +65,16 @@ class Resolved(Frozen):
     equation: str = ""
     plain_equation: str = ""
     explanation: str = ""
+    layers: Layers | None = None
+
+    def exists_in(self, layer: int | None) -> bool:
+        """Whether a pass can compute the node in this layer (None: in some)."""
+        return self.layers is None or layer is None or layer in self.layers
+
+    @property
+    def first_layer(self) -> int:
+        """The first layer in which the node exists."""
+        return self.layers.numbers[0] if self.layers is not None else 0
 
     @property
     def kind(self) -> str:
@@ -94,6 +108,7 @@ class Graph:
             if node.path in self._declared:
                 raise DeclarationError(f"{architecture.id}: {node.path!r} is declared twice.", "Rename one.")
             self._declared[node.path] = node
+            self._check_layers(node)
         self.edges: tuple[Edge, ...] = tuple(self._edges())
         self.nodes: dict[str, Resolved] = {path: self._resolve(node) for path, node in self._declared.items()}
 
@@ -124,10 +139,48 @@ class Graph:
         parts = path.split("/")[:-1]
         return tuple(self.nodes["/".join(parts[: i + 1])] for i in range(len(parts)))
 
-    def producer(self, path: str) -> Resolved | None:
-        """The operation that makes a tensor."""
+    def producer(self, path: str, layer: int | None = None) -> Resolved | None:
+        """The operation that makes a tensor: in this layer, or the first declared."""
         for source in self.nodes[path].inputs:
-            return self.nodes[source]
+            if self.nodes[source].exists_in(layer):
+                return self.nodes[source]
+        return None
+
+    def uses(self, operation: str, view: View | None = None, layer: int | None = None) -> list[tuple[Use, str]]:
+        """Each input of an operation with its absolute path: in this view and layer, or in any.
+
+        What replaces another input (`instead_of`) is left out where a view is given that has the other.
+        """
+        node = self.nodes[operation].node
+        assert isinstance(node, Operation)
+        found = []
+        for use in node.uses:
+            path = self.resolve_path(use.path, _parent(operation), operation)
+            if use.layers is not None and layer is not None and layer not in use.layers:
+                continue
+            if not self.nodes[path].exists_in(layer):
+                continue
+            if view is not None:
+                other = use.instead_of and self.nodes[self.resolve_path(use.instead_of, _parent(operation), operation)]
+                if (other and other.shape[view] is not None) or self.nodes[path].shape[view] is None:
+                    continue
+            found.append((use, path))
+        return found
+
+    def window(self, layer: int | None) -> int | None:
+        """How many positions a query of this layer may see, its own included; None if all before it."""
+        window = self.architecture.window
+        if window is None or (window.layers is not None and layer not in window.layers):
+            return None
+        return window.size
+
+    def layers_of(self, path: str) -> Layers | None:
+        """The layers in which a node exists, by its own word or that of the nearest component around it."""
+        while path:
+            declared = self._declared.get(path)
+            if declared is not None and declared.layers is not None:
+                return declared.layers
+            path = _parent(path)
         return None
 
     def resolve_path(self, path: str, base: str, what: str) -> str:
@@ -172,17 +225,23 @@ class Graph:
         return LIGHT.sub(put, tex)
 
     def _number(self, name: str, what: str) -> str:
-        values: dict[str, object] = {**self.architecture.settings, **self.architecture.sizes}
+        values: dict[str, float | bool | None] = {**self.architecture.settings, **self.architecture.sizes}
         if name not in values:
             near = difflib.get_close_matches(name, values, 1)
             raise DeclarationError(
                 f"{self.architecture.id}: {what} uses <#{name}>, which is no size or setting.",
                 f"Did you mean {near[0]!r}?" if near else "Add it to settings.",
             )
-        return tex_number(values[name])
+        value = values[name]
+        if value is None:
+            raise DeclarationError(
+                f"{self.architecture.id}: {what} uses <#{name}>, which this configuration leaves out.",
+                "Write the equation for both cases.",
+            )
+        return tex_number(value)
 
     def _edges(self) -> Iterable[Edge]:
-        made: dict[str, str] = {}
+        made: dict[str, list[str]] = {}
         for node in self._declared.values():
             if not isinstance(node, Operation):
                 continue
@@ -202,7 +261,8 @@ class Graph:
                         f"{node.path!r} is computed in {missing[0]}, where its input {source!r} is not.",
                         "Give it the same views, or an input that stands in (`instead_of`).",
                     )
-                yield Edge(source=source, target=node.path, views=views, lends=use.lends)
+                layers = use.layers or self.layers_of(node.path)
+                yield Edge(source=source, target=node.path, views=views, lends=use.lends, layers=layers)
             for item in node.outputs:
                 target = self.resolve_path(item, base, f"an output of {node.path!r}")
                 if not isinstance(self._declared[target], Tensor):
@@ -212,12 +272,15 @@ class Graph:
                         f"{node.path!r} and its output {target!r} are computed in different views.",
                         "Give both the same.",
                     )
-                if target in made:
-                    raise DeclarationError(
-                        f"{target!r} is made by both {made[target]!r} and {node.path!r}.", "Keep one."
-                    )
-                made[target] = node.path
-                yield Edge(source=node.path, target=target, views=node.views)
+                layers = self.layers_of(node.path)
+                for other in made.setdefault(target, []):
+                    others = self.layers_of(other)
+                    if layers is None or others is None or set(layers.numbers) & set(others.numbers):
+                        raise DeclarationError(
+                            f"{target!r} is made by both {other!r} and {node.path!r} in the same layers.", "Keep one."
+                        )
+                made[target].append(node.path)
+                yield Edge(source=node.path, target=target, views=node.views, layers=layers)
         for source, target in self.architecture.loops:
             ends = [self.resolve_path(end, "", "a loop") for end in (source, target)]
             yield Edge(source=ends[0], target=ends[1], next_layer=True)
@@ -237,6 +300,16 @@ class Graph:
         if isinstance(node, Tensor | Parameter) and node.sharded is not None and node.sharded not in node.shape:
             raise DeclarationError(f"It is split along {node.sharded!r}, which is no axis of its shape.", "Name one.")
 
+    def _check_layers(self, node: Node) -> None:
+        if node.layers is None:
+            return
+        count = self.architecture.sizes.get("layers", 0)
+        if not node.path.startswith("blocks/") or any(not 0 <= number < count for number in node.layers.numbers):
+            raise DeclarationError(
+                f"{self.architecture.id}: {node.path!r} exists in {node.layers.words}, of {count} layers of blocks.",
+                "Give layers only to what stands in the blocks, and only those that there are.",
+            )
+
     def _resolve(self, node: Node) -> Resolved:
         base = node.path if isinstance(node, Component) else _parent(node.path)
         parent = _parent(node.path)
@@ -255,14 +328,8 @@ class Graph:
         flow = [edge for edge in self.edges if not edge.next_layer and not edge.first_layer]
         inputs = tuple(dict.fromkeys(edge.source for edge in flow if edge.target == node.path))
         outputs = tuple(dict.fromkeys(edge.target for edge in flow if edge.source == node.path))
-        equation = plain = ""
-        maker: Node | None = node if isinstance(node, Operation) else None
-        if isinstance(node, Tensor) and inputs:
-            maker = self._declared[inputs[0]]
-        if isinstance(maker, Operation):
-            where, what = _parent(maker.path), f"the equation of {maker.path!r}"
-            equation = self.light(maker.equation, where, what)
-            plain = self.light(maker.equation, where, what, marks=False)
+        makers = [node.path] if isinstance(node, Operation) else list(inputs) if isinstance(node, Tensor) else []
+        equation, plain = self._equation(makers, marks=True), self._equation(makers, marks=False)
         if isinstance(node, Operation):
             if not inputs or not outputs:
                 raise DeclarationError(f"{node.path!r} has no inputs or no outputs.", "Name them.")
@@ -278,7 +345,21 @@ class Graph:
             equation=equation,
             plain_equation=plain,
             explanation=text,
+            layers=self.layers_of(node.path),
         )
+
+    def _equation(self, makers: list[str], *, marks: bool) -> str:
+        """The equations of these operations: of one alone, or under each other with the layers that each is for."""
+        found = []
+        for path in makers:
+            maker, layers = self._declared[path], self.layers_of(path)
+            if isinstance(maker, Operation):
+                tex = self.light(maker.equation, _parent(path), f"the equation of {path!r}", marks=marks)
+                found.append((tex, layers.name if layers else ""))
+        if len(found) < 2:
+            return found[0][0] if found else ""
+        rows = r" \\[4pt] ".join(rf"& {tex} && \text{{({name} layers)}}" for tex, name in found)
+        return rf"\begin{{aligned}} {rows} \end{{aligned}}"
 
     def _check_reference(self, node: Operation) -> None:
         known = {use.parameter for use in node.uses} | RUN_FACTS
@@ -292,16 +373,17 @@ class Graph:
                 )
 
 
-def tex_number(value: object) -> str:
-    """A number as TeX: 500000.0 as `500000`, 1e-05 as `10^{-5}`."""
+def tex_number(value: float | bool) -> str:
+    """A number as TeX, all its digits: 500000.0 as `500000`, 1e-05 as `10^{-5}`."""
+    if isinstance(value, bool):
+        return rf"\text{{{str(value).lower()}}}"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        power = f"10^{{{int(exponent)}}}"
-        return power if mantissa == "1" else rf"{mantissa} \cdot {power}"
-    return text
+    mantissa, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return mantissa
+    power = f"10^{{{int(exponent)}}}"
+    return power if mantissa == "1" else rf"{mantissa} \cdot {power}"
 
 
 def _parent(path: str) -> str:

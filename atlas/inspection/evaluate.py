@@ -85,19 +85,17 @@ class Comparison:
     kept: Mapping[str, int] = field(default_factory=dict)
 
 
-def uses_of(graph: Graph, operation: Resolved) -> list[tuple[Use, str]]:
-    """Each input of an operation with the absolute path of its node."""
-    node = operation.node
-    uses = node.uses if isinstance(node, Operation) else ()
-    return [(use, graph.resolve_path(use.path, operation.parent, operation.path)) for use in uses]
+def uses_of(graph: Graph, operation: Resolved, layer: int | None = None) -> list[tuple[Use, str]]:
+    """Each input of an operation, in this layer, with the absolute path of its node."""
+    return graph.uses(operation.path, None, layer)
 
 
-def wanted_inputs(graph: Graph, operation: Resolved) -> list[str]:
+def wanted_inputs(graph: Graph, operation: Resolved, layer: int | None = None) -> list[str]:
     """The nodes whose values the reference of an operation takes; a replaced input as well as what replaces it."""
     node = operation.node
     assert isinstance(node, Operation)
     takes = inspect.signature(node.reference).parameters
-    return list(dict.fromkeys(path for use, path in uses_of(graph, operation) if use.parameter in takes))
+    return list(dict.fromkeys(path for use, path in uses_of(graph, operation, layer) if use.parameter in takes))
 
 
 def bind(
@@ -117,12 +115,12 @@ def bind(
     arguments: dict[str, object] = {}
     axes: dict[str, tuple[str, ...]] = {}
     takes = inspect.signature(node.reference).parameters
-    for use, path in uses_of(graph, operation):
+    for use, path in uses_of(graph, operation, made_in.layer):
         if use.parameter in takes and path in arrays and not (use.instead_of and use.parameter in arguments):
             arguments[use.parameter], axes[use.parameter] = arrays[path]
     if "before" in takes and output in arrays and isinstance(graph[output].node, Cache):
         cache, names = arrays[output]
-        before = [slice(0, made_in.before) if name == "keys" else slice(None) for name in names]
+        before = [slice(0, made_in.kept) if name == "keys" else slice(None) for name in names]
         arguments["before"], axes["before"] = cache[tuple(before)], names
     facts = {"start_pos": made_in.before, "positions": made_in.computed}
     numbers = {**facts, **graph.architecture.settings, **graph.architecture.sizes}

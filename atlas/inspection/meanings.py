@@ -157,7 +157,8 @@ async def agreement(viewer: Viewer, engine: Engine, place: Place) -> Agreement:
         if view not in views:
             continue
         captured = await engine.tensor(place.run, place.node, view, place.layer, step)
-        facts = pass_of(view, step, run.prompt_length, len(run.ids))
+        window = whole.model.graph.window(captured.layer)
+        facts = pass_of(view, step, run.prompt_length, len(run.ids), captured.layer, window)
         part = Framed(as_array(captured.tensor), captured.axes, facts)
         pair = align(part, _framed(whole))
         rows = row_differences(_newest(pair, facts.before))

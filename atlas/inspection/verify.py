@@ -40,10 +40,10 @@ def checks_for(model: Model, run_facts: Pass, node: str, captured: Captured, inp
     )
 
 
-def inputs_of(model: Model, node: str) -> list[str]:
-    """The nodes whose captured values the equation check of a node needs."""
-    maker = model.graph.producer(node)
-    return [] if maker is None or not isinstance(maker.node, Operation) else wanted_inputs(model.graph, maker)
+def inputs_of(model: Model, node: str, layer: int | None = None) -> list[str]:
+    """The nodes whose captured values the equation check of a node needs in this layer."""
+    maker = model.graph.producer(node, layer)
+    return [] if maker is None or not isinstance(maker.node, Operation) else wanted_inputs(model.graph, maker, layer)
 
 
 def check_shape(model: Model, run_facts: Pass, node: str, observed: Sequence[int]) -> ShapeCheck:
@@ -71,7 +71,7 @@ def check_equation(
     model: Model, run_facts: Pass, node: str, captured: Captured, inputs: Mapping[str, Captured]
 ) -> EquationCheck:
     """The reference of the operation that makes a node, evaluated and compared row by row."""
-    maker = model.graph.producer(node)
+    maker = model.graph.producer(node, run_facts.layer)
     if maker is None:
         return EquationCheck(ok=None, why=_no_equation(model, node))
     everything = {path: (as_array(given.tensor), given.axes) for path, given in inputs.items()}
@@ -135,8 +135,9 @@ class Verifier:
         run = engine.run(run_id)
         model = run.runner.model
         view = captured.view or "prefill"
-        facts = pass_of(view, captured.step, run.prompt_length, len(run.ids))
-        wanted = inputs_of(model, captured.node)
+        window = model.graph.window(captured.layer)
+        facts = pass_of(view, captured.step, run.prompt_length, len(run.ids), captured.layer, window)
+        wanted = inputs_of(model, captured.node, captured.layer)
         inputs: dict[str, Captured] = {}
         if wanted:
             # Outside the blocks, what is read of them is of the last one.

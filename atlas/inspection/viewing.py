@@ -202,15 +202,16 @@ def facts_of(engine: Engine, run_id: str) -> Facts:
 async def _fetch(engine: Engine, place: Place) -> Viewed:
     captured = await engine.tensor(place.run, place.node, place.view, place.layer, place.step)
     run = engine.run(place.run)
-    made_in = pass_of(place.view, place.step, run.prompt_length, len(run.ids))
-    return Viewed(captured, run.runner.model, made_in)
+    model, layer = run.runner.model, captured.layer
+    made_in = pass_of(place.view, place.step, run.prompt_length, len(run.ids), layer, model.graph.window(layer))
+    return Viewed(captured, model, made_in)
 
 
 def _normal(model: Model, place: Place) -> Place:
     """The same place, said in the one way that the engine's answer has."""
     node = model.graph[place.node]
     parameter = isinstance(node.node, Parameter)
-    layer = (0 if place.layer is None else place.layer) if node.in_blocks else None
+    layer = (node.first_layer if place.layer is None else place.layer) if node.in_blocks else None
     step = (1 if place.step is None else place.step) if place.view == "decode" and not parameter else None
     return Place(place.run, place.node, "prefill" if parameter else place.view, layer, step)
 

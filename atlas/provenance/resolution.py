@@ -73,6 +73,9 @@ class Module:
         scope: ast.AST = self.definition(anchor.place) if anchor.place else self.tree
         node, element, argument = scope, None, None
         for step in anchor.steps:
+            if argument is not None and element is None and step.kind == "index":
+                element = step.nth  # of a tuple that is handed over
+                continue
             if element is not None or argument is not None:
                 raise AnchorError(f"{anchor}: nothing can follow an argument or an unpacked element.", "End it there.")
             if step.kind == "argument":
@@ -104,7 +107,7 @@ class Module:
     def watchable(self, anchor: Anchor) -> Place:
         """As `resolve`, for a hook: raises `AnchorError` for what has no instruction of its own."""
         place = self.resolve(anchor)
-        if place.argument is None and not isinstance(place.node, WATCHABLE):
+        if place.argument is None and not _computed(place.node):
             raise AnchorError(
                 f"{anchor} in {self.name} is {place.text!r}: no instruction computes it.",
                 "A bare name or a tuple cannot be hooked; anchor the expression that makes the value.",
@@ -114,7 +117,7 @@ class Module:
     def expressions(self, qualified: str) -> Iterator[Place]:
         """Every expression of a function that an instruction computes, outermost first."""
         for node in _walk(self.definition(qualified)):
-            if isinstance(node, WATCHABLE) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            if _computed(node):
                 yield Place(qualified, node, self._lines(node), self.segment(node), _instruction_span(node))
 
     def functions(self) -> Iterator[str]:
@@ -256,13 +259,32 @@ def _assigned(node: ast.AST, name: str) -> Iterator[_Found]:
                 yield _Found(node if isinstance(target, ast.Subscript) else node.value, None)
 
 
+def _computed(node: ast.AST) -> bool:
+    """Whether an instruction of its own computes the node, when the function runs.
+
+    Not so for what the compiler computes (`-1`), for what is written to, and for `x is None`, which becomes a jump.
+    """
+    if not isinstance(node, WATCHABLE) or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        return False
+    if isinstance(node, ast.Compare):
+        last = node.comparators[-1]
+        return not (isinstance(node.ops[-1], ast.Is | ast.IsNot) and isinstance(last, ast.Constant) and last.value is None)
+    return not (isinstance(node, ast.UnaryOp | ast.BinOp) and _constant(node))
+
+
+def _constant(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _constant(node.left) and _constant(node.right)
+    return _constant(node.operand) if isinstance(node, ast.UnaryOp) else isinstance(node, ast.Constant)
+
+
 def _instruction_span(node: ast.AST) -> Span | None:
     """The span that the compiler records for the instruction that computes the node.
 
     A method call whose attribute stands on a later line starts at the attribute (as CPython does since 3.11).
     """
     if not isinstance(node, WATCHABLE) or node.end_lineno is None or node.end_col_offset is None:
-        return None
+        return None  # a statement, a name, a constant: not one instruction
     line, column = node.lineno, node.col_offset
     target = node.func if isinstance(node, ast.Call) else node
     if isinstance(target, ast.Attribute) and target.lineno != target.end_lineno:

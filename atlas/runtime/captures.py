@@ -56,7 +56,7 @@ class Captures:
         found: dict[str, Captured] = {}
         for node, layer in wanted.nodes:
             declared = run.runner.model.graph[node].node
-            if isinstance(declared, Parameter):
+            if isinstance(declared, Parameter) and run.runner.model.graph[node].exists_in(layer):
                 weight = run.runner.weight(declared.weight.format(layer=layer))
                 found[node] = Captured(node, None, layer, None, weight, declared.shape)
                 continue
@@ -72,7 +72,8 @@ class Captures:
         Raises `NotComputed` for a single node that this pass does not compute; of several it is left out.
         """
         runner, found = run.runner, dict(known)
-        missing = [(node, layer) for node, layer in wanted.nodes if node not in found]
+        graph = runner.model.graph
+        missing = [(node, at) for node, at in wanted.nodes if node not in found and graph[node].exists_in(at)]
         for part in ("build", "before", "block", "after"):
             together = [(node, layer) for node, layer in missing if runner.part(node) == part]
             for layer in dict.fromkeys(layer for _, layer in together):
@@ -134,10 +135,14 @@ def _layer(run: Run, path: str, view: View, layer: int | None, *, alone: bool) -
         raise NotComputed(f"{view} does not compute {path!r}. {node.absent}", "Choose another view.")
     if not resolved.in_blocks:
         return None
-    chosen = 0 if layer is None else layer
+    chosen = resolved.first_layer if layer is None else layer
     if not 0 <= chosen < run.runner.n_layers:
         raise NotFound(
             f"There is no layer {chosen}: {model.name} has layers 0 to {run.runner.n_layers - 1}.",
             "Layers count those of the model that ran.",
+        )
+    if alone and resolved.layers is not None and chosen not in resolved.layers:
+        raise NotComputed(
+            f"Layer {chosen} does not have {path!r}: it exists in {resolved.layers.words}.", "Choose another layer."
         )
     return chosen

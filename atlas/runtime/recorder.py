@@ -46,7 +46,8 @@ class Instructions:
 class Site:
     """What to capture under `key`: an expression's value, or an argument taken on entry of `code`.
 
-    `within`: only where the frame runs on behalf of that call. `element` picks from a tuple.
+    `within`: only where the frame runs on behalf of that call. `element` picks from a tuple. `condition`: only where
+    a local variable holds a text. `joined`: the turns of a loop make one value, put together along the first axis.
     """
 
     key: Key
@@ -54,6 +55,8 @@ class Site:
     argument: str | None = None
     within: Instructions | None = None
     element: int | None = None
+    condition: tuple[str, str] | None = None
+    joined: bool = False
 
 
 @dataclass
@@ -61,11 +64,14 @@ class Recording:
     """What was captured: for each key and layer (None outside the blocks) the values in order of appearance."""
 
     values: dict[tuple[Key, int | None], list[torch.Tensor]] = field(default_factory=dict)
+    joined: frozenset[Key] = frozenset()
 
     def last(self, key: Key, layer: int | None = None) -> torch.Tensor | None:
-        """The value that came last, or None."""
+        """The value that came last, or None; of a joined one all turns of its loop, one after another."""
         found = self.values.get((key, layer))
-        return found[-1] if found else None
+        if not found:
+            return None
+        return torch.cat(found) if key in self.joined else found[-1]
 
 
 class _Mode(TorchFunctionMode):
@@ -114,7 +120,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def __init__(
         self, sites: Iterable[Site], *, volatile: Iterable[int] = (), observer: Observer | None = None
     ) -> None:
-        self.recording = Recording()
+        sites = tuple(sites)
+        self.recording = Recording(joined=frozenset(site.key for site in sites if site.joined))
         self.layer: int | None = None
         self.observer = observer
         self._volatile = frozenset(volatile)
@@ -184,6 +191,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _take(self, sites: list[Site], frame: FrameType, value: Any) -> None:
         for site in sites:
             if site.within is not None and not _runs_for(frame, site.within):
+                continue
+            if site.condition is not None and frame.f_locals.get(site.condition[0]) != site.condition[1]:
                 continue
             taken = value
             if site.element is not None:

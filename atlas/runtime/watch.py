@@ -74,15 +74,16 @@ class Loaded:
             )
         return Instructions(code, offsets)
 
-    def site(self, key: str, anchor: Anchor) -> Site:
+    def site(self, key: str, anchor: Anchor, *, joined: bool = False) -> Site:
         """Where to capture what an anchor names. Raises `AnchorError`."""
         place = self.syntax.watchable(anchor)
         within = None
         if anchor.within is not None:
             within = self.instructions(self.syntax.watchable(anchor.within))
         if place.argument is not None:
-            return Site(key, Instructions(self.code(place.function), frozenset()), place.argument, within)
-        return Site(key, self.instructions(place), None, within, place.element)
+            entry = Instructions(self.code(place.function), frozenset())
+            return Site(key, entry, place.argument, within, place.element, anchor.condition, joined)
+        return Site(key, self.instructions(place), None, within, place.element, anchor.condition, joined)
 
 
 def matching_offsets(code: CodeType, place: Place) -> frozenset[int]:
