@@ -61,11 +61,22 @@ def runner(catalog: Catalog, checkpoint: Checkpoint) -> ReferenceRunner:
 
 
 @pytest.fixture(scope="session")
-def engine(catalog: Catalog, data_dir: Path) -> Iterator[Engine]:
+def own_data_dir(checkpoint: Checkpoint, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with the default weights and no runs: nothing of a test outlives it."""
+    assert checkpoint.path.is_file()
+    own = tmp_path_factory.mktemp("data")
+    for entry in data_dir.iterdir():
+        if not entry.name.startswith("runs."):
+            (own / entry.name).symlink_to(entry)
+    return own
+
+
+@pytest.fixture(scope="session")
+def engine(catalog: Catalog, own_data_dir: Path) -> Iterator[Engine]:
     """A running engine with the default model, its demonstration run included."""
     from atlas.runtime.engine import Engine
 
-    engine = Engine(Settings(data_dir=data_dir), catalog)
+    engine = Engine(Settings(data_dir=own_data_dir), catalog)
     engine.start()
     deadline = time.monotonic() + 120
     while engine.demonstration is None or engine.run(engine.demonstration).status != "done":

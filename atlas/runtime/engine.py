@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -37,9 +37,11 @@ from atlas.errors import (
 from atlas.runtime.adoption import adopt
 from atlas.runtime.captures import Captured, Captures, Wanted, checked
 from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.journal import Journal
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
-from atlas.runtime.runs import FINISHED, Run, RunError, RunRequest, RunView, run_id, tokens_of
+from atlas.runtime.runs import FINISHED, Run, RunError, RunRequest, RunView, tokens_of
 from atlas.runtime.sampling import next_token
+from atlas.runtime.shelf import Shelf, identity_of
 from atlas.runtime.weights import fetch_default
 from atlas.settings import Settings
 
@@ -75,7 +77,8 @@ class Engine:
         self._demonstrate = demonstrate
         self._runners: dict[str, ReferenceRunner] = {}
         self._refused: dict[str, AtlasError] = {}
-        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self.journal = Journal(settings.data_dir / "runs.sqlite3")
+        self._shelf = Shelf(self.journal, self._runners.get)
         self._turns: deque[Run] = deque()
         self._requests: deque[Callable[[], None]] = deque()
         self._captures = Captures()
@@ -91,15 +94,13 @@ class Engine:
         self._thread.start()
 
     def close(self, timeout: float = 30.0) -> None:
-        """Finish the step under way and stop. What waits is told so."""
+        """Stop at the next safe point. What waits is told so; what is unfinished goes on at the next start."""
         with self._wake:
             self._stopping = True
-            for run in self._runs.values():
-                if run.status not in FINISHED:
-                    run.cancelled = True
             self._wake.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout)
+        self.journal.close()
 
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
@@ -133,26 +134,23 @@ class Engine:
         """
         runner = self.runner(request.model)
         self._check_request(request, runner)
-        reference = runner.model.store.locks.locked(runner.model.architecture.reference.file)[1].sha256
-        identity = run_id(request, runner.checkpoint.sha256, reference)
+        identity = identity_of(request, runner)
         with self._wake:
-            run = self._runs.get(identity)
+            run = self._shelf.find(identity)
             if run is None or run.status in ("failed", "cancelled"):
-                waiting = sum(other.status == "queued" for other in self._runs.values())
+                waiting = sum(other.status == "queued" for other in self._shelf)
                 if waiting >= self.settings.max_queue:
                     raise TooMany(
                         f"{waiting} runs are waiting, and no more may.", "Try again in a moment.", waiting=waiting
                     )
-                run = self._runs[identity] = Run(identity, request, runner)
-                self._turns.append(run)
+                self._turns.append(self._shelf.new(identity, request, runner))
                 self._wake.notify_all()
-            run.used = time.monotonic()
         return self.view(identity)
 
     def run(self, identity: str) -> Run:
-        """Raises `NotFound`."""
+        """Raises `NotFound`, and `Conflict` for a run of weights that are not here."""
         with self._lock:
-            run = self._runs.get(identity)
+            run = self._shelf.find(identity) if self.status.ready else None
         if run is None:
             self._require_ready()
             raise NotFound(f"There is no run {identity!r}.", "Start it again with POST /api/runs.")
@@ -182,6 +180,7 @@ class Engine:
             steps=run.steps,
             waiting=ahead if run.status == "queued" else 0,
             seconds={"prefill": round(run.prefill_seconds, 4), "decode": round(run.decode_seconds, 4)},
+            note=run.note,
             error=None if error is None else RunError(code=error.code, detail=error.detail, hint=error.hint),
         )
 
@@ -190,7 +189,7 @@ class Engine:
         run = self.run(identity)
         with self._wake:
             run.cancelled = True
-            self._runs.pop(identity, None)
+            self._shelf.forget(identity)
             if run.status == "queued":
                 self._finish(run, "cancelled")
             self._wake.notify_all()
@@ -214,7 +213,7 @@ class Engine:
                         yield self.view(identity).model_copy(update={"status": "cancelled"})
                     return
                 yield self.view(identity)
-                if run.status in FINISHED:
+                if run.status in FINISHED or self._stopping:
                     return
                 await changed.wait()
         finally:
@@ -240,7 +239,6 @@ class Engine:
     ) -> Future[dict[str, Captured]]:
         """As `tensors`, for a caller without an event loop. Raises what can be known at once."""
         run = self.run(identity)
-        run.used = time.monotonic()
         unfinished = run.status not in FINISHED
         if unfinished and view == "full":
             raise Conflict(
@@ -336,14 +334,15 @@ class Engine:
         own = {choice.model: choice.path for choice in self.settings.checkpoint}
         path = own.pop(entry.id, None) or fetch_default(self.settings.data_dir, progress)
         self._open(entry.id, path, progress)
-        self.status.ready = True
-        progress("ready", 1.0)
         for identity, path in own.items():
             try:
                 self._open(identity, path, progress)
             except AtlasError as error:
                 log.error("%s: %s", path, error)
                 self._refused[identity] = error
+        with self._lock:
+            self.status.ready = True
+            self._turns.extend(self._shelf.unfinished())
         progress("ready", 1.0)
         prompt = self.tokens(entry.id, DEMONSTRATION)
         request = RunRequest(
@@ -381,7 +380,8 @@ class Engine:
         try:
             self._pass(run)
         except _Cancelled:
-            self._finish(run, "cancelled")
+            if run.cancelled:
+                self._finish(run, "cancelled")
             return
         except AtlasError as error:
             run.error = error
@@ -394,16 +394,16 @@ class Engine:
             return
         self._release(run)
         with self._lock:
+            self._shelf.keep_within(self.settings.memory_budget, {run, *self._turns})
             # A run that is only being taken through its tokens again goes on if the requests released ask for more.
             if (run.status not in FINISHED or run.full_wanted) and run not in self._turns:
                 self._turns.append(run)
-        self._keep_within_budget(run)
 
     def _pass(self, run: Run) -> None:
         """The next pass of a run: its full sequence if that is wanted and possible, else the next tokens."""
 
         def safe_point(_: int) -> None:
-            if run.cancelled:
+            if run.cancelled or self._stopping:
                 raise _Cancelled
             self._answer()
 
@@ -434,10 +434,12 @@ class Engine:
         generated = len(run.ids) - run.prompt_length
         if generated < request.max_new_tokens:
             run.ids.append(next_token(logits, request.temperature, request.seed, generated))
+            self.journal.token(run.id, generated, run.ids[-1])
             generated += 1
         ended = generated > 0 and run.ids[-1] in run.runner.checkpoint.tokenizer.eos_ids
         if generated >= request.max_new_tokens or ended:
             run.status = "done"
+            self._shelf.write_status(run)
         run.tell()
 
     def _serve(self, run: Run, wanted: Wanted, future: Future[dict[str, Captured]], again: Callable[[], None]) -> None:
@@ -487,33 +489,21 @@ class Engine:
     def _finish(self, run: Run, status: str) -> None:
         run.status = "failed" if status == "failed" else "cancelled"
         run.memory = run.full = None
+        self._shelf.write_status(run)
         with self._lock, contextlib.suppress(ValueError):
             self._turns.remove(run)
         self._release(run)
         run.tell()
 
-    def _keep_within_budget(self, current: Run) -> None:
-        """Let the runs that were used least recently give their memory up."""
-        with self._lock:
-            runs = sorted(self._runs.values(), key=lambda run: run.used)
-            total = sum(run.nbytes for run in runs)
-            for run in runs:
-                if total <= self.settings.memory_budget:
-                    break
-                if run is current or run in self._turns:
-                    continue
-                total -= run.nbytes
-                run.memory = run.full = None
-
     def _stop(self) -> None:
+        """Tell all that wait. What is unfinished stays so in the journal, and goes on at the next start."""
         with self._lock:
             waiting = list(self._requests)
             self._requests.clear()
-            for run in self._runs.values():
+            for run in self._shelf:
                 waiting.extend(run.waiting)
                 run.waiting.clear()
-                if run.status not in FINISHED:
-                    self._finish(run, "cancelled")
+                run.tell()
         for serve in waiting:
             serve()
 

@@ -52,7 +52,10 @@ class RunError(BaseModel):
 
 
 class RunView(BaseModel):
-    """A run as it stands. `steps` are its decode steps; `waiting` is its place in the queue, 0 when it runs."""
+    """A run as it stands. `steps` are its decode steps; `waiting` is its place in the queue, 0 when it runs.
+
+    `note` says so where values are made again with other software or hardware than at first.
+    """
 
     id: str
     model: str
@@ -67,6 +70,7 @@ class RunView(BaseModel):
     steps: int
     waiting: int = 0
     seconds: dict[str, float] = Field(default_factory=dict)
+    note: str = ""
     error: RunError | None = None
 
 
@@ -90,6 +94,7 @@ class Run:
         self.ids: list[int] = list(request.token_ids)
         self.status: Status = "queued"
         self.error: AtlasError | None = None
+        self.note = ""
         self.memory: Memory | None = None
         self.full: Memory | None = None
         self.full_wanted = False

@@ -66,6 +66,7 @@ class Run(BaseModel):
     steps: int
     waiting: int
     seconds: dict[str, float]
+    note: str
     error: dict[str, str] | None
 
 

@@ -40,12 +40,12 @@ def test_a_checkpoint_that_is_not_the_model_is_refused_with_what_differs(
 
 
 def test_one_bad_checkpoint_does_not_keep_the_others_from_serving(
-    store: SourceStore, data_dir: Path, tiny_gguf: TinyGguf, tmp_path: Path
+    store: SourceStore, own_data_dir: Path, tiny_gguf: TinyGguf, tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF\x03\x00\x00\x00")
     chosen = (CheckpointChoice(model="mine", path=tiny_gguf()), CheckpointChoice(model="bad", path=bad))
-    engine = Engine(Settings(data_dir=data_dir, checkpoint=chosen), Catalog(store))
+    engine = Engine(Settings(data_dir=own_data_dir, checkpoint=chosen), Catalog(store))
     engine.start()
     try:
         deadline = time.monotonic() + 60

@@ -31,9 +31,9 @@ class SharedBackend(Backend):
 
 
 @pytest.fixture(scope="session")
-def live_app(catalog: Catalog, engine: Engine, data_dir: Path) -> FastAPI:
+def live_app(catalog: Catalog, engine: Engine, own_data_dir: Path) -> FastAPI:
     """The application with live values."""
-    settings = Settings(data_dir=data_dir)
+    settings = Settings(data_dir=own_data_dir)
     return create_app(settings, catalog=catalog, backend=SharedBackend(settings, catalog, engine))
 
 
