@@ -32,6 +32,7 @@ from atlas.errors import EnvironmentUnfit
 
 Observer = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 Key = str
+Taken = Callable[[Key, int | None, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,14 @@ class _Mode(TorchFunctionMode):
             if kwargs or _WRITES.get(func, True):
                 recorder._before(func, args, kwargs)
             result = func(*args, **kwargs)
+            if recorder.observer is not None:
+                recorder.observer(func, args, kwargs, result)
             caller = sys._getframe(1)
             offsets = recorder._watched.get(id(caller.f_code))
             if offsets is not None:
                 sites = offsets.get(caller.f_lasti)
                 if sites is not None:
                     recorder._take(sites, caller, result)
-            if recorder.observer is not None:
-                recorder.observer(func, args, kwargs, result)
         finally:
             sys.settrace(recorder._traced)
         return result
@@ -114,16 +115,23 @@ class Recorder(AbstractContextManager["Recorder"]):
     """Records the given sites on this thread while it is entered. `layer` is set by whoever runs the blocks.
 
     `volatile` are storages (as `storage_key`) that are written again after the recording: their values are copied.
-    `observer` is told of every torch call with its arguments and result.
+    `observer` is told of every torch call with its arguments and result, and `taken` of every value that is captured,
+    with its key and layer: in the order in which they happen, a call before what is captured of it.
     """
 
     def __init__(
-        self, sites: Iterable[Site], *, volatile: Iterable[int] = (), observer: Observer | None = None
+        self,
+        sites: Iterable[Site],
+        *,
+        volatile: Iterable[int] = (),
+        observer: Observer | None = None,
+        taken: Taken | None = None,
     ) -> None:
         sites = tuple(sites)
         self.recording = Recording(joined=frozenset(site.key for site in sites if site.joined))
         self.layer: int | None = None
         self.observer = observer
+        self.taken = taken
         self._volatile = frozenset(volatile)
         self._watched: dict[int, dict[int, list[Site]]] = {}
         self._entered: dict[int, list[Site]] = {}
@@ -203,6 +211,8 @@ class Recorder(AbstractContextManager["Recorder"]):
             values = self.recording.values.setdefault(key, [])
             self._fresh.append((taken, key, len(values)))
             values.append(taken)
+            if self.taken is not None:
+                self.taken(site.key, self.layer, taken)
 
     def _before(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Copy what is about to be overwritten."""
