@@ -1,6 +1,7 @@
 // Lights: pointing at, focusing or touching one mark of a node or of an axis lights all marks of the same thing.
 
-const MARKS = "[data-node], [data-axis]";
+// A section that is about a node (the live panel) is no mark of it.
+const MARKS = ":is([data-node], [data-axis]):not(section)";
 
 // The innermost mark decides: an axis inside a node's shape lights the axis.
 const keyOf = mark => (mark.dataset.axis ? ["axis", mark.dataset.axis] : ["node", mark.dataset.node]);
@@ -14,7 +15,7 @@ export function lights() {
     lit = [];
     if (!mark) return;
     const [name, value] = keyOf(mark);
-    lit = [...document.querySelectorAll(`[data-${name}="${CSS.escape(value)}"]`)];
+    lit = [...document.querySelectorAll(`[data-${name}="${CSS.escape(value)}"]:not(section)`)];
     for (const element of lit) element.classList.add("lit");
   };
   const markAt = target => (target instanceof Element ? target.closest(MARKS) : null);

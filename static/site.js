@@ -1,4 +1,5 @@
 // What every page loads: each part looks for its own marks and does nothing where there are none.
+import { carry } from "./carry.js";
 import { copyButtons } from "./copy.js";
 import { keys } from "./keys.js";
 import { lights } from "./lights.js";
@@ -8,6 +9,7 @@ import { theme } from "./theme.js";
 
 document.documentElement.classList.add("scripted");
 theme();
+carry();
 lights();
 menus();
 copyButtons();

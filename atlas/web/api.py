@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -22,6 +22,7 @@ from atlas.graph.resolve import Resolved
 from atlas.provenance.citations import Citation
 from atlas.web.live_values import LiveValues
 from atlas.web.problems import documented
+from atlas.web.site import Site
 
 router = APIRouter()
 
@@ -168,6 +169,27 @@ class NodeDetail(NodeSummary):
     evidence: list[EvidencePiece]
 
 
+class Hit(Answer):
+    """One answer of the search. `matched` is the text by which it was found where that is not its name."""
+
+    kind: str = Field(description="A node's kind, `model` or `axis`.")
+    name: str
+    symbol: str = Field(description="Plain text.")
+    path: str
+    href: str = Field(description="The page, at the layer that the query names.")
+    matched: str
+    of: str = Field(description="Whose name `matched` is.")
+    layout: str = Field(description="How the value is laid out under that name, where it differs.")
+    models: str = Field(description="The model that has it, or how many do.")
+
+
+class Hits(Answer):
+    """The best first."""
+
+    query: str
+    hits: list[Hit]
+
+
 ModelId = Annotated[str, InPath(description="An id of /api/models.", examples=["llama-3-8b"])]
 NodePath = Annotated[
     str, InPath(description="A node's path.", examples=["blocks/attention/attention-update"], max_length=300)
@@ -234,6 +256,19 @@ def get_model(request: Request, model: ModelId) -> ModelGraph:
 def get_node(request: Request, model: ModelId, node: NodePath) -> NodeDetail:
     """One node: shape in each view, equation, explanation, other names, and evidence with excerpts."""
     return _detail(_catalog(request)[model], node)
+
+
+@router.get("/api/search", tags=["graph"], responses=documented(422))
+def search(
+    request: Request,
+    q: Annotated[str, Query(max_length=200, description="A name, a symbol, code, or another library's name.")],
+    model: Annotated[str, Query(max_length=100, description="Nodes lead to this model where it has them.")] = "",
+    view: View = "full",
+) -> Hits:
+    """Search all models: `attention update`, `S_s`, `blk.3.attn_k.weight`, `self_attn.k_proj`, `resid_mid`."""
+    site: Site = request.app.state.site
+    found = site.index.search(q, model=model, view=view)
+    return Hits(query=q, hits=[Hit(**{name: getattr(hit, name) for name in Hit.model_fields}) for hit in found])
 
 
 def _summary(model: Model) -> dict[str, str | None]:

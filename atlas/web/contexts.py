@@ -258,7 +258,7 @@ class LiveContext:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """A model on the front page. `sort` is its date."""
+    """A model on the front page. `preview` is the index of its drawing, which models of the same graph share."""
 
     id: str
     href: str
@@ -273,16 +273,16 @@ class ModelCard:
     cache: str
     layers: int
     live: bool
+    preview: int
 
 
 @dataclass(frozen=True)
 class Family:
-    """The models of one architecture, with one drawing for all whose drawing is the same."""
+    """The models of one architecture."""
 
     name: str
     summary: Markup
     models: tuple[ModelCard, ...]
-    preview: Markup
 
 
 @dataclass(frozen=True)
@@ -291,10 +291,11 @@ class HomeContext:
 
     frame: Frame
     families: tuple[Family, ...]
+    previews: tuple[Markup, ...]
     timeline: tuple[tuple[str, tuple[ModelCard, ...]], ...]
     count: int
     live_name: str
-    start: tuple[Link, ...]
+    start: tuple[tuple[Link, str], ...]
 
 
 @dataclass(frozen=True)
@@ -381,7 +382,10 @@ class HowToReadContext:
 
     frame: Frame
     axes: tuple[AxisRow, ...]
-    example: str
+    example_name: str
+    example_href: str
+    example: Markup
+    example_flow: Flow
     live_name: str
 
 

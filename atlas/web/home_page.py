@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
+from markupsafe import Markup
 from starlette.requests import Request
 
+from atlas.catalog import Model
 from atlas.web import prose
 from atlas.web.contexts import Family, HomeContext, Link, ModelCard
 from atlas.web.drawing import preview
@@ -23,7 +25,16 @@ START = (
 
 def home_context(site: Site, request: Request) -> HomeContext:
     """Every model of the catalogue."""
-    cards = {entry.id: _card(site, entry.id) for entry in site.catalog}
+    drawn: dict[tuple[str, ...], int] = {}
+    previews: list[Markup] = []
+    cards = {}
+    for entry in site.catalog:
+        model = site.catalog[entry.id]
+        graph_of = (str(model.architecture.sizes["layers"]), *model.graph.nodes)
+        if graph_of not in drawn:
+            drawn[graph_of] = len(previews)
+            previews.append(preview(model))
+        cards[entry.id] = _card(site, model, drawn[graph_of])
     by_date = sorted(cards.values(), key=lambda card: (card.sort, card.name))
     live = site.catalog[site.backend.live_model].name if site.backend is not None else ""
     first = next(iter(site.catalog))
@@ -36,17 +47,17 @@ def home_context(site: Site, request: Request) -> HomeContext:
             "live values.",
         ),
         families=tuple(_families(site, cards)),
+        previews=tuple(previews),
         timeline=tuple((month, tuple(group)) for month, group in groupby(by_date, key=lambda card: card.released)),
         count=len(cards),
         live_name=live,
         start=tuple(
-            Link(f"{graph[path].name}: {why}", node_href(first.id, path)) for path, why in START if path in graph.nodes
+            (Link(graph[path].name, node_href(first.id, path)), why) for path, why in START if path in graph.nodes
         ),
     )
 
 
-def _card(site: Site, model_id: str) -> ModelCard:
-    model = site.catalog[model_id]
+def _card(site: Site, model: Model, drawing: int) -> ModelCard:
     entry = model.entry
     follows = Link(site.catalog.entry(entry.follows).name, node_href(entry.follows)) if entry.follows else None
     return ModelCard(
@@ -63,6 +74,7 @@ def _card(site: Site, model_id: str) -> ModelCard:
         cache=f"{cache_bytes_a_token(model):,}",
         layers=model.architecture.sizes["layers"],
         live=site.backend is not None and site.backend.has_checkpoint(model.id),
+        preview=drawing,
     )
 
 
@@ -76,5 +88,4 @@ def _families(site: Site, cards: dict[str, ModelCard]) -> Iterable[Family]:
             name=one.architecture.name,
             summary=prose.inline(one.architecture.summary),
             models=tuple(cards[model_id] for model_id in ids),
-            preview=preview(one),
         )

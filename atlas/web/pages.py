@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
+from atlas.web.compare_page import compare_context
+from atlas.web.contexts import SearchContext
 from atlas.web.home_page import home_context
 from atlas.web.node_page import model_context, node_context
+from atlas.web.reading_pages import api_context, how_to_read_context
 from atlas.web.site import Site
+from atlas.web.sitemap import robots_text, sitemap_text
 from atlas.web.state import read_state
 
 router = APIRouter(include_in_schema=False)
@@ -47,3 +51,57 @@ def node(request: Request, model: str, node: str) -> Response:
         return RedirectResponse(f"/models/{model}/{node}".rstrip("/") + query, 308)
     site, state = _site(request), read_state(request.query_params)
     return site.answer(request, "node.html", node_context(site, request, model, node, state), state)
+
+
+@router.get("/compare")
+def compare(request: Request, a: str = "", b: str = "") -> Response:
+    """Two models side by side."""
+    site, state = _site(request), read_state(request.query_params)
+    return site.answer(request, "compare.html", compare_context(site, request, a, b), state)
+
+
+@router.get("/search")
+def search(request: Request, q: str = "", model: str = "") -> Response:
+    """What is called, or was once called, like this."""
+    site, state = _site(request), read_state(request.query_params)
+    query = q[:200].strip()
+    about = model if model in site.catalog else ""
+    context = SearchContext(
+        frame=site.frame(
+            request,
+            f"{query} · Search" if query else "Search",
+            "Search all models: names, symbols, code, and the names that other libraries use.",
+            model=site.catalog[about] if about else None,
+            index=False,
+        ),
+        query=query,
+        hits=site.index.search(query, model=model, view=state.view),
+    )
+    return site.answer(request, "search.html", context, state)
+
+
+@router.get("/how-to-read")
+def how_to_read(request: Request) -> Response:
+    """The views, the axes, the marks."""
+    site = _site(request)
+    return site.answer(request, "how-to-read.html", how_to_read_context(site, request))
+
+
+@router.get("/docs")
+def docs(request: Request) -> Response:
+    """The API as a page."""
+    site = _site(request)
+    return site.answer(request, "api.html", api_context(site, request, request.app))
+
+
+@router.get("/sitemap.xml")
+def sitemap(request: Request) -> Response:
+    """Every page of every model."""
+    text = sitemap_text(_site(request).catalog, f"{request.url.scheme}://{request.url.netloc}")
+    return Response(text, media_type="application/xml")
+
+
+@router.get("/robots.txt")
+def robots(request: Request) -> Response:
+    """Pages may be read by all; runs are for people."""
+    return PlainTextResponse(robots_text(f"{request.url.scheme}://{request.url.netloc}"))

@@ -19,7 +19,7 @@ def place_bar(view: ModelView, path: str, state: State, live: Model | None) -> P
         ViewLink(
             view=name,
             text=VIEW_NAMES[name],
-            href=here + state.with_(view=name, step=state.step if name == state.view else None).query,
+            href=here + state.with_(view=name, step=state.step if name == state.view else None).whole_query,
             current=name == state.view,
             key=str(number),
         )
@@ -51,6 +51,6 @@ def place_bar(view: ModelView, path: str, state: State, live: Model | None) -> P
 
 
 def _stepper(name: Number, value: int, most: int | None, here: str, state: State, least: int) -> Stepper:
-    down = here + state.with_(**{name: value - 1}).query if value > least else ""
-    up = here + state.with_(**{name: value + 1}).query if most is None or value < most else ""
+    down = here + state.with_(**{name: value - 1}).whole_query if value > least else ""
+    up = here + state.with_(**{name: value + 1}).whole_query if most is None or value < most else ""
     return Stepper(name, value, most, down, up, KEYS[name])

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from atlas.errors import AtlasError, BadRequest, NotFound, TooMany
 from atlas.web.contexts import Link, ProblemContext
 from atlas.web.site import Site
+from atlas.web.state import node_href
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -108,9 +109,7 @@ def _phrase(status: int) -> str:
 def _page(request: Request, error: AtlasError, name: str) -> Response:
     site: Site = request.app.state.site
     title = "There is no such page" if error.status == 404 else _phrase(error.status)
-    suggestion = None
-    if isinstance(error, NotFound) and isinstance(error.facts.get("href"), str):
-        suggestion = Link(str(error.facts.get("nearest_name", error.facts["href"])), str(error.facts["href"]))
+    suggestion = _suggestion(site, error)
     context = ProblemContext(
         frame=site.frame(request, title, error.detail, index=False),
         status=error.status,
@@ -122,6 +121,16 @@ def _page(request: Request, error: AtlasError, name: str) -> Response:
         links=(Link("All models", "/"), Link("Search", "/search"), Link("How to read", "/how-to-read")),
     )
     return site.answer(request, "problem.html", context, status=error.status)
+
+
+def _suggestion(site: Site, error: AtlasError) -> Link | None:
+    """The nearest page to one that is not there."""
+    href, nearest = error.facts.get("href"), error.facts.get("nearest")
+    if isinstance(href, str):
+        return Link(str(error.facts.get("nearest_name", nearest)), href)
+    if isinstance(nearest, str) and nearest in site.catalog:
+        return Link(site.catalog.entry(nearest).name, node_href(nearest))
+    return None
 
 
 def _from_http(error: HTTPException, request: Request) -> AtlasError:

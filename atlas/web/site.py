@@ -16,6 +16,7 @@ from atlas.catalog import Catalog, Model
 from atlas.web.contexts import Frame, Link, PlaceBar
 from atlas.web.live_values import LiveValues
 from atlas.web.model_view import Views
+from atlas.web.search_index import SearchIndex
 from atlas.web.state import State, node_href
 from atlas.web.templates import Templates
 
@@ -37,6 +38,7 @@ class Site:
         self.templates = templates
         self.backend = backend
         self.views = Views(catalog)
+        self.index = SearchIndex(catalog)
 
     def frame(
         self,

@@ -29,7 +29,8 @@ NUMBERS: tuple[Number, ...] = ("layer", "step", "head")
 class State:
     """`layer` and `head` count those of the model that ran. None is what the page takes by itself.
 
-    `opened` are the components that diagrams draw open, in place; None leaves the choice to the page.
+    `opened` are the components that diagrams draw open, in place; None leaves the choice to the page. `others` are
+    parameters that belong to parts of this very page (the live panel's): another page does not get them.
     """
 
     view: View = "full"
@@ -38,6 +39,7 @@ class State:
     step: int | None = None
     head: int | None = None
     opened: tuple[str, ...] | None = None
+    others: tuple[tuple[str, str], ...] = ()
 
     def with_(self, **changes: View | str | int | tuple[str, ...] | None) -> State:
         """The same with some of it changed."""
@@ -56,6 +58,13 @@ class State:
         }
         text = urlencode({name: value for name, value in given.items() if value is not None}, safe="/,")
         return f"?{text}" if text else ""
+
+    @property
+    def whole_query(self) -> str:
+        """As `query`, with the others: for links that stay on this page."""
+        here = self.query
+        rest = urlencode(self.others, safe="/,:")
+        return here + ("&" if here else "?") * bool(rest) + rest
 
     def fill(self, markup: str) -> str:
         """Markup with this state in all its links."""
@@ -87,7 +96,9 @@ def read_state(query: Mapping[str, str]) -> State:
     if opened and not (PATHS.fullmatch(opened) and len(opened) <= 600):
         raise BadRequest("`open` is no list of components.", "Give paths joined by commas: open=blocks/attention.")
     parts = None if opened is None else tuple(sorted(set(filter(None, opened.split(",")))))
-    return State(view=view, run=run, **numbers, opened=parts)
+    known = {"view", "run", "open", *NUMBERS}
+    others = tuple((name[:40], value[:200]) for name, value in query.items() if name not in known)[:20]
+    return State(view=view, run=run, **numbers, opened=parts, others=others)
 
 
 def node_href(model: str, path: str = "") -> str:
