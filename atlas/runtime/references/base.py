@@ -6,16 +6,19 @@ Everything else is made again on request, by running one block again (`replay`) 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from atlas.catalog import Model
-from atlas.graph.nodes import Tensor
+from atlas.graph.axes import View
+from atlas.graph.nodes import Parameter, Tensor
 from atlas.runtime.checkpoints import Checkpoint
-from atlas.runtime.recorder import Recording, Site
+from atlas.runtime.flow import Flow
+from atlas.runtime.recorder import Recorder, Recording, Site
 from atlas.runtime.watch import Loaded
 
 Part = Literal["build", "before", "block", "after"]
@@ -53,18 +56,43 @@ class Pass:
         return self.start + len(self.tokens)
 
 
-class ReferenceRunner(ABC):
+class Watched:
+    """Loaded reference code, and where in it each node of a model is captured."""
+
+    def __init__(self, model: Model, loaded: Loaded) -> None:
+        self.model = model
+        self.loaded = loaded
+        self._sites: dict[str, Site] = {}
+
+    def site(self, path: str) -> Site:
+        """Where a tensor is captured. Raises `AnchorError`."""
+        known = self._sites.get(path)
+        if known is None:
+            node = self.model.graph[path].node
+            assert isinstance(node, Tensor)
+            known = self._sites[path] = self.loaded.site(path, node.hook, joined=node.joined)
+        return known
+
+    def sites(self, paths: Sequence[str]) -> list[Site]:
+        """The sites of several tensors."""
+        return [self.site(path) for path in paths]
+
+    def captured_nodes(self, when: Literal["pass", "build"] = "pass") -> list[str]:
+        """Every tensor and cache that a pass computes, or that is computed as the model is built."""
+        nodes = self.model.graph.nodes.values()
+        return [n.path for n in nodes if isinstance(n.node, Tensor) and n.node.when == when]
+
+
+class ReferenceRunner(Watched, ABC):
     """Reference code with weights in it. Not thread-safe: one thread owns it.
 
     A replay may be made at a safe point of a pass: it leaves the pass as it found it.
     """
 
     def __init__(self, model: Model, checkpoint: Checkpoint, loaded: Loaded) -> None:
-        self.model = model
+        super().__init__(model, loaded)
         self.checkpoint = checkpoint
-        self.loaded = loaded
         self.built = Recording()
-        self._sites: dict[str, Site] = {}
 
     @property
     def n_layers(self) -> int:
@@ -108,20 +136,58 @@ class ReferenceRunner(ABC):
         order = list(self.model.graph.nodes)
         return "before" if order.index(path) < order.index("blocks") else "after"
 
-    def site(self, path: str) -> Site:
-        """Where a tensor is captured. Raises `AnchorError`."""
-        known = self._sites.get(path)
-        if known is None:
-            node = self.model.graph[path].node
-            assert isinstance(node, Tensor)
-            known = self._sites[path] = self.loaded.site(path, node.hook)
-        return known
 
-    def sites(self, paths: Sequence[str]) -> list[Site]:
-        """The sites of several tensors."""
-        return [self.site(path) for path in paths]
+@dataclass(frozen=True)
+class Trace:
+    """One pass at a model's true size, as it was observed. `values` are by node and layer, in order of appearance."""
 
-    def captured_nodes(self) -> list[str]:
-        """Every tensor and cache that a pass computes."""
-        nodes = self.model.graph.nodes.values()
-        return [n.path for n in nodes if isinstance(n.node, Tensor) and n.node.when == "pass"]
+    view: View
+    values: Mapping[tuple[str, int | None], Sequence[torch.Tensor]]
+    flow: Flow
+
+
+class TrueSize(Watched, ABC):
+    """Reference code at a model's true size, without weights: its tensors have shapes and no numbers.
+
+    Everything runs under one `FakeTensorMode`, recorded, with its flow. `parameters` are by their names in the
+    reference code. Not thread-safe.
+    """
+
+    def __init__(self, model: Model, loaded: Loaded) -> None:
+        super().__init__(model, loaded)
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._built_flow = Flow()
+        with self._fake, self._recorder("build", self._built_flow) as recorder:
+            self.parameters = self._build()
+        self._built = recorder.recording
+        for path, node in model.graph.nodes.items():
+            if isinstance(node.node, Parameter):
+                for layer in self._layers(path):
+                    tensor = self.parameters.get(node.node.weight.format(layer=layer))
+                    if tensor is not None:
+                        self._built_flow.name(tensor, path, layer)
+
+    @abstractmethod
+    def _build(self) -> Mapping[str, torch.Tensor]:
+        """Build the reference model; its parameters by their names in the reference code."""
+
+    @abstractmethod
+    def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:
+        """Take a pass with the recorder on, and tell it the layer."""
+
+    def trace(self, view: View, batch: int, computed: int, before: int) -> Trace:
+        """Take one pass of `computed` positions, with `before` of them in the cache already."""
+        flow = self._built_flow.following()
+        recorder = self._recorder("pass", flow)
+        with self._fake, torch.inference_mode():
+            self._pass(view, batch, computed, before, recorder)
+        return Trace(view, {**self._built.values, **recorder.recording.values}, flow)
+
+    def _recorder(self, when: Literal["pass", "build"], flow: Flow) -> Recorder:
+        def taken(key: str, layer: int | None, tensor: torch.Tensor) -> None:
+            flow.name(tensor, key, layer)
+
+        return Recorder(self.sites(self.captured_nodes(when)), observer=flow.called, taken=taken)
+
+    def _layers(self, path: str) -> Sequence[int | None]:
+        return range(self.model.architecture.sizes["layers"]) if self.model.graph[path].in_blocks else [None]

@@ -18,12 +18,12 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 
-from atlas.catalog import Model
+from atlas.catalog import Config, Model
 from atlas.errors import CheckpointError, NotFound, SourceMismatch
-from atlas.graph.nodes import Tensor
+from atlas.graph.axes import View
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.recorder import Recorder, Recording, Site, storage_key
-from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint
+from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint, TrueSize
 from atlas.runtime.watch import Loaded
 
 MODULE = "llama_models.llama3.model"
@@ -40,6 +40,7 @@ ARGUMENTS = (
     "use_scaled_rope",
 )
 LONGEST = 8192  # positions; the table of rotations is twice as long
+MOST_TRACED = 64  # sequences, and positions of each, at true size
 
 
 def prepare() -> None:
@@ -70,6 +71,13 @@ def load_reference(model: Model) -> Loaded:
         warnings.simplefilter("ignore")
         module = importlib.import_module(MODULE)
     return Loaded(module, source.module)
+
+
+def _transformer(loaded: Loaded, config: Config, batch: int, positions: int) -> Any:
+    """The reference's model, with weights as they were allocated."""
+    arguments = {name: config[name] for name in ARGUMENTS if config.get(name) is not None}
+    args_module = importlib.import_module("llama_models.llama3.args")
+    return loaded.module.Transformer(args_module.ModelArgs(max_batch_size=batch, max_seq_len=positions, **arguments))
 
 
 class _Feed(nn.Module):
@@ -108,14 +116,8 @@ class Runner(ReferenceRunner):
         return min(int(self.checkpoint.config["context_length"] or LONGEST), LONGEST)
 
     def _build(self) -> Any:
-        arguments = {name: self.checkpoint.config.get(name) for name in ARGUMENTS}
-        args_module = importlib.import_module("llama_models.llama3.args")
-        arguments = {name: value for name, value in arguments.items() if value is not None}
-        args = args_module.ModelArgs(max_batch_size=1, max_seq_len=self.context_length, **arguments)
-        nodes = self.model.graph.nodes.values()
-        at_build = [n.path for n in nodes if isinstance(n.node, Tensor) and n.node.when == "build"]
-        with Recorder(self.sites(at_build)) as recorder:
-            transformer = self.loaded.module.Transformer(args)
+        with Recorder(self.sites(self.captured_nodes("build"))) as recorder:
+            transformer = _transformer(self.loaded, self.checkpoint.config, 1, self.context_length)
         self.built = recorder.recording
         try:
             transformer.load_state_dict(dict(self.checkpoint.tensors), strict=True, assign=True)
@@ -252,6 +254,35 @@ class Runner(ReferenceRunner):
             yield
         finally:
             self._transformer.layers, self._replaying = before, outer
+
+
+class TrueSizeRunner(TrueSize):
+    """Any size of Llama, without weights."""
+
+    def __init__(self, model: Model) -> None:
+        """Raises `SourceMismatch` and `EnvironmentUnfit`."""
+        super().__init__(model, load_reference(model))
+
+    def _build(self) -> Mapping[str, torch.Tensor]:
+        self._transformer = _transformer(self.loaded, self.model.config, MOST_TRACED, MOST_TRACED)
+        return dict(self._transformer.named_parameters())
+
+    def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:  # noqa: ARG002
+        blocks = list(self._transformer.layers)
+
+        def entering(layer: int, _: torch.Tensor) -> None:
+            recorder.layer = layer
+
+        def leaving(_: torch.Tensor) -> None:
+            recorder.layer = None
+
+        with contextlib.ExitStack() as stack:
+            for layer, block in enumerate(blocks):
+                stack.enter_context(_before(block, partial(entering, layer)))
+            stack.enter_context(_after(blocks[-1], leaving))
+            tokens = torch.zeros(batch, computed, dtype=torch.long)
+            with recorder:
+                self._transformer(tokens, before)
 
 
 @contextlib.contextmanager
