@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -340,6 +341,9 @@ class Engine:
             except AtlasError as error:
                 log.error("%s: %s", path, error)
                 self._refused[identity] = error
+        # What has been loaded stays: the garbage collector need not look at it in every pass.
+        gc.collect()
+        gc.freeze()
         with self._lock:
             self.status.ready = True
             self._turns.extend(self._shelf.unfinished())

@@ -111,6 +111,23 @@ class _Mode(TorchFunctionMode):
 MODE = _Mode.__torch_function__.__code__
 
 
+class _Return:
+    """Traces one frame to its return. An object rather than a closure, which would be a cycle that keeps frames, and
+    with them every tensor in their locals, until the garbage is collected."""
+
+    __slots__ = ("_caller", "_recorder", "_sites")
+
+    def __init__(self, recorder: Recorder, sites: list[Site], caller: FrameType) -> None:
+        self._recorder = recorder
+        self._sites = sites
+        self._caller = caller
+
+    def __call__(self, frame: FrameType, event: str, value: Any) -> _Return:
+        if event == "return":
+            self._recorder._take(self._sites, self._caller, value)
+        return self
+
+
 class Recorder(AbstractContextManager["Recorder"]):
     """Records the given sites on this thread while it is entered. `layer` is set by whoever runs the blocks.
 
@@ -188,13 +205,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         if sites is None:
             return None
         frame.f_trace_lines = False
-
-        def returned(_: FrameType, event: str, value: Any) -> Any:
-            if event == "return":
-                self._take(sites, caller, value)
-            return returned
-
-        return returned
+        return _Return(self, sites, caller)
 
     def _take(self, sites: list[Site], frame: FrameType, value: Any) -> None:
         for site in sites:
