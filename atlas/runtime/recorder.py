@@ -122,7 +122,7 @@ class _Return:
         self._sites = sites
         self._caller = caller
 
-    def __call__(self, frame: FrameType, event: str, value: Any) -> _Return:
+    def __call__(self, _frame: FrameType, event: str, value: Any) -> _Return:
         if event == "return":
             self._recorder._take(self._sites, self._caller, value)
         return self
