@@ -66,10 +66,20 @@ class _Cancelled(Exception):
 
 
 class Engine:
-    """One thread, its models and its runs. With `demonstrate` it makes a run by itself as soon as it can."""
+    """One thread, its models and its runs.
+
+    With `demonstrate` it makes a run by itself as soon as it can. Runs are kept in the data directory's journal, and
+    those that are unfinished there go on; a process that is not the server has a `journal` of its own.
+    """
 
     def __init__(
-        self, settings: Settings, catalog: Catalog, status: Status | None = None, *, demonstrate: bool = True
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        status: Status | None = None,
+        *,
+        demonstrate: bool = True,
+        journal: Path | None = None,
     ) -> None:
         self.settings = settings
         self.catalog = catalog
@@ -78,7 +88,7 @@ class Engine:
         self._demonstrate = demonstrate
         self._runners: dict[str, ReferenceRunner] = {}
         self._refused: dict[str, AtlasError] = {}
-        self.journal = Journal(settings.data_dir / "runs.sqlite3")
+        self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
         self._shelf = Shelf(self.journal, self._runners.get)
         self._turns: deque[Run] = deque()
         self._requests: deque[Callable[[], None]] = deque()
@@ -348,6 +358,8 @@ class Engine:
             self.status.ready = True
             self._turns.extend(self._shelf.unfinished())
         progress("ready", 1.0)
+        if not self._demonstrate:
+            return
         prompt = self.tokens(entry.id, DEMONSTRATION)
         request = RunRequest(
             model=entry.id, token_ids=tuple(prompt), max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
