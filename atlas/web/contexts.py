@@ -343,7 +343,6 @@ class NodeContext:
     """node.html. `absent` says why the node is not there in this view."""
 
     frame: Frame
-    model_name: str
     path: str
     kind: str
     repeat: str
@@ -353,7 +352,6 @@ class NodeContext:
     lede: Markup
     chips: tuple[Chip, ...]
     shape: Markup
-    plain_symbol: str
     absent: str
     size_note: str
     equation: Markup

@@ -11,7 +11,6 @@ from atlas.graph.evidence import SourceRef
 from atlas.graph.nodes import Component
 from atlas.graph.resolve import Resolved
 from atlas.models.entry import CitedConfiguration
-from atlas.render import equations
 from atlas.web import prose
 from atlas.web.code_column import range_text, source
 from atlas.web.contexts import CheckMark, Chip, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
@@ -62,7 +61,6 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
             path=path,
             place=place_bar(view, path, state, live_model(site.catalog, site.backend, model.id)),
         ),
-        model_name=model.name,
         path=path,
         kind=node.kind,
         repeat=view.repeat(node),
@@ -72,7 +70,6 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         lede=prose.inline(node.node.description),
         chips=view.chips(shape) if shape else (),
         shape=prose.shape_words(shape) if shape else Markup(""),
-        plain_symbol=equations.text(node.symbol) if node.symbol else "",
         absent=view.absent(node, state.view),
         size_note=view.size_note(node),
         equation=view.equation(node, state.view),

@@ -159,8 +159,23 @@ def _from_validation(errors: Sequence[Any]) -> BadRequest:
     return BadRequest("; ".join(said) + ".", "/docs describes every call.")
 
 
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The app's OpenAPI description, in which every problem is of the one form that is really answered."""
+    described = FastAPI.openapi(app)
+    schemas = described.setdefault("components", {}).setdefault("schemas", {})
+    if "Problem" not in schemas:
+        schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        for call in (call for methods in described["paths"].values() for call in methods.values()):
+            if "422" in call["responses"]:
+                call["responses"]["422"] = documented(422)[422]
+    return described
+
+
 def install(app: FastAPI) -> None:
-    """Make the app answer errors this way."""
+    """Make the app answer errors this way, and describe them so."""
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
 
     @app.exception_handler(AtlasError)
     async def atlas_error(request: Request, error: AtlasError) -> Response:
