@@ -1,0 +1,82 @@
+"""A model's reference code run at true size in each view, once for the checks that look at it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+from atlas.catalog import Model
+from atlas.graph.axes import VIEWS, Extent, View
+from atlas.graph.resolve import Resolved
+from atlas.inspection.checks import Subject
+from atlas.runtime.references.base import Trace, TrueSize
+
+SHARED = "true size"
+BATCH, POSITIONS, PROMPT, BEFORE = 2, 7, 5, 12
+SYMBOLS: Mapping[View, Mapping[str, int]] = {
+    "full": {"B": BATCH, "T": POSITIONS},
+    "prefill": {"B": BATCH, "P": PROMPT},
+    "decode": {"B": BATCH, "T_k": BEFORE + 1},
+}
+"""What the symbols of running axes stand for in each view. Different numbers, so that no two can be exchanged."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The passes of one model, by view, and its parameters' shapes by their names in the reference code."""
+
+    model: Model
+    passes: Mapping[View, Trace]
+    parameters: Mapping[str, tuple[int, ...]]
+    seconds: float
+
+    @property
+    def subject(self) -> str:
+        """Whose shapes and edges they are."""
+        return f"the reference code at {self.model.name}'s true size"
+
+
+def traced(subject: Subject) -> Traced:
+    """The passes of this model: made now, or kept from the check before. Raises as the reference's `TrueSizeRunner`."""
+    kept = subject.shared.get(SHARED)
+    if isinstance(kept, Traced) and kept.model is subject.model:
+        return kept
+    subject.shared.pop(SHARED, None)  # one model's are enough to keep
+    began, model = time.perf_counter(), subject.model
+    subject.progress(f"{model.name}: building it at true size", None)
+    runner: TrueSize = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}").TrueSizeRunner(
+        model
+    )
+    passes = {}
+    for view in VIEWS:
+        subject.progress(f"{model.name}: {view} at true size", None)
+        computed = {"full": POSITIONS, "prefill": PROMPT, "decode": 1}[view]
+        passes[view] = runner.trace(view, BATCH, computed, BEFORE if view == "decode" else 0)
+    shapes = {name: tuple(tensor.shape) for name, tensor in runner.parameters.items()}
+    made = Traced(model, passes, shapes, time.perf_counter() - began)
+    subject.shared[SHARED] = made
+    return made
+
+
+def layers_of(model: Model, node: Resolved) -> list[int | None]:
+    """The layers in which a node exists; None outside the blocks."""
+    if not node.in_blocks:
+        return [None]
+    return [layer for layer in range(model.architecture.sizes["layers"]) if node.exists_in(layer)]
+
+
+def size_of(extent: Extent, view: View) -> int | None:
+    """The size that a declared axis has in these passes; None for a symbol that they do not bind."""
+    if extent.size is not None:
+        return extent.size
+    if extent.factors:
+        product = 1
+        for factor in extent.factors:
+            size = size_of(factor, view)
+            if size is None:
+                return None
+            product *= size
+        return product
+    return SYMBOLS[view].get(extent.symbol)
