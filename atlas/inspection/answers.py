@@ -51,10 +51,15 @@ class Stats(Answer):
 
 
 class Ranges(Answer):
-    """Robust bounds of magnitudes, exact to bfloat16's resolution (under 1 %), from counts of every element."""
+    """Robust bounds of magnitudes, and histograms within them: what a colour scale needs beside the statistics.
+
+    From counts of every element, exact to bfloat16's resolution (under 1 %).
+    """
 
     abs_high: float = Field(description="99.5 % of the magnitudes do not exceed it.")
     low_positive: float = Field(description="99.5 % of the non-zero magnitudes are not below it.")
+    linear: Histogram = Field(description="From -abs_high, or 0 where nothing is negative, to abs_high.")
+    magnitudes: Histogram = Field(description="Of non-zero magnitudes, by factors of one size.")
 
 
 class Presentation(Answer):

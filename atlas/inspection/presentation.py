@@ -21,17 +21,20 @@ def present(graph: Graph, path: str, axes: Sequence[str], shape: Sequence[int], 
 def plane_axes(axes: Sequence[str], shape: Sequence[int]) -> tuple[str | None, str]:
     """Rows and columns: the last axis across, and down it the positions, or what stands before it.
 
-    An axis of size one at the end (a reduced one) gives way to what it was reduced beside.
+    An axis of size one gives way where another has more to show: a single query to the heads, a reduced axis to the
+    positions that it was reduced beside.
     """
     if not axes:
         return None, ""
     sizes = dict(zip(axes, shape, strict=True))
-    columns = axes[-1]
-    if sizes[columns] == 1 and len(axes) > 1 and columns not in (*COMPUTED, ATTENDED):
-        columns = next((axis for axis in axes[::-1] if axis in (*COMPUTED, ATTENDED)), columns)
+    long = [axis for axis in axes if sizes[axis] > 1]
+    columns = long[-1] if long else axes[-1]
     others = [axis for axis in axes if axis != columns]
-    rows = next((axis for axis in others if axis in (*COMPUTED, ATTENDED)), others[-1] if others else None)
-    return rows, columns
+    if not others:
+        return None, columns
+    positional = [axis for axis in others if axis in (*COMPUTED, ATTENDED)]
+    best = [axis for axis in positional if sizes[axis] > 1] or [axis for axis in others if sizes[axis] > 1]
+    return (best or positional or others)[-1], columns
 
 
 def stream_paths(graph: Graph) -> frozenset[str]:

@@ -69,23 +69,38 @@ def summarize(tensor: torch.Tensor) -> Stats:
 def color_ranges(tensor: torch.Tensor, share: float = 0.995) -> Ranges | None:
     """Robust bounds of a tensor's magnitudes; None if no element is finite and non-zero.
 
-    Counted in 32,640 buckets: the upper 16 bits of a float32 without its sign, that is bfloat16's numbers. The
+    Counted in 65,280 buckets: the upper 16 bits of a float32, that is bfloat16's numbers, negative ones apart. The
     dtype's lowest number is left out: some masks add it where others add minus infinity.
     """
-    counts = np.zeros(1 << 15, np.int64)
+    counts = np.zeros(1 << 16, np.int64)
     masked = lowest(tensor)
-    for piece in _pieces(real_numbers(as_array(tensor))):
+    numbers = real_numbers(as_array(tensor))
+    for piece in _pieces(numbers):
         with np.errstate(over="ignore"):
-            magnitudes = np.abs(piece if masked is None else piece[piece != masked]).astype(np.float32)
-        counts += np.bincount(magnitudes.view(np.uint32) >> 16, minlength=1 << 15)
-    counts = counts[:INFINITE]
-    below = np.cumsum(counts)
-    zeros, everything = int(counts[0]), int(below[-1])
+            wanted = (piece if masked is None else piece[piece != masked]).astype(np.float32)
+        counts += np.bincount(wanted.view(np.uint32) >> 16, minlength=1 << 16)
+    signed = counts.reshape(2, 1 << 15)[:, :INFINITE]
+    both = signed.sum(axis=0)
+    below = np.cumsum(both)
+    zeros, everything = int(both[0]), int(below[-1])
     if everything == zeros:
         return None
     upper = int(np.searchsorted(below, share * everything))
     lower = int(np.searchsorted(below, zeros + (1 - share) * (everything - zeros), side="right"))
-    return Ranges(abs_high=_bucket(max(upper, lower, 1) + 1), low_positive=_bucket(max(lower, 1)))
+    high, low = _bucket(max(upper, lower, 1) + 1), _bucket(max(lower, 1))
+    bottom = -high if signed[1, 1:].any() else 0.0
+    linear = np.zeros(BINS, np.int64)
+    for piece in _pieces(numbers):
+        linear += np.histogram(_finite(piece), BINS, (bottom, high))[0]
+    filled = np.flatnonzero(both[1:]) + 1
+    factors = np.geomspace(low, max(_bucket(int(filled[-1]) + 1), low * 2), BINS + 1)
+    by_factor = np.histogram((_edges(filled) + _edges(filled + 1)) / 2, factors, weights=both[filled])[0]
+    return Ranges(
+        abs_high=high,
+        low_positive=low,
+        linear=Histogram(edges=np.linspace(bottom, high, BINS + 1).tolist(), counts=linear.tolist()),
+        magnitudes=Histogram(edges=factors.tolist(), counts=by_factor.astype(np.int64).tolist()),
+    )
 
 
 _MAX = float(np.finfo(np.float64).max)
@@ -115,5 +130,10 @@ def _histogram_range(low: float, high: float, scale: float) -> tuple[float, floa
 
 def _bucket(index: int) -> float:
     """The smallest magnitude of a bucket; beyond the last one, float32's largest."""
-    bits = index << 16 if index < INFINITE else (INFINITE << 16) - 1
-    return float(np.array([bits], np.uint32).view(np.float32)[0])
+    return float(_edges(np.array([index]))[0])
+
+
+def _edges(indices: Array) -> Array:
+    bits = np.minimum(indices.astype(np.int64) << 16, (INFINITE << 16) - 1).astype(np.uint32)
+    edges: Array = bits.view(np.float32).astype(np.float64)
+    return edges

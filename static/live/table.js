@@ -1,0 +1,1 @@
+export function create() { return { update() {} }; }
