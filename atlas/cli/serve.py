@@ -43,7 +43,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        return socket.create_server(address, family=family, backlog=128)
+        made = socket.create_server(address, family=family, backlog=128)
+        # Said to be TCP, so that asyncio sends small answers at once; else each waits 40 ms for the last one's receipt.
+        return socket.socket(made.family, made.type, socket.IPPROTO_TCP, made.detach())
     except socket.gaierror as error:
         raise EnvironmentUnfit(f"{host!r} is no address of this machine.", "Try --host 127.0.0.1.") from error
     except OSError as error:
