@@ -13,7 +13,7 @@ from atlas.graph.axes import View
 from atlas.graph.nodes import Component
 from atlas.graph.resolve import Graph
 from atlas.render.diagram.layout import lay_out, lay_out_sketch
-from atlas.render.diagram.svg import draw, draw_preview
+from atlas.render.diagram.svg import Picture, draw, draw_preview, picture
 
 PREVIEW = (220.0, 160.0)
 """Width and height in px of a preview."""
@@ -39,9 +39,10 @@ def component_svg(
     """
     if preview:
         return _preview(graph, component or repeated_part(graph), view)
-    layout = lay_out(graph, component, view, opened(graph, component, expanded), toggle is not None)
-    toggled = None if toggle is None else lambda path: toggle(expanded ^ {path})
-    return draw(graph, layout, root=component, view=view, current=current, link=link, toggle=toggled)
+    parts = opened(graph, component, expanded)
+    drawn = _picture(graph, component, view, parts, toggle is not None)
+    toggled = None if toggle is None else lambda path: toggle(parts ^ {path})
+    return draw(graph, drawn, current=current, link=link, toggle=toggled)
 
 
 def opened(graph: Graph, component: str, expanded: frozenset[str]) -> frozenset[str]:
@@ -53,15 +54,19 @@ def opened(graph: Graph, component: str, expanded: frozenset[str]) -> frozenset[
     return frozenset(found)
 
 
-@lru_cache(maxsize=512)
-def _preview(graph: Graph, component: str, view: View) -> str:
-    layout = lay_out_sketch(graph, component, view)
-    return draw_preview(graph, layout, root=component, view=view, width=PREVIEW[0], height=PREVIEW[1])
-
-
 def repeated_part(graph: Graph) -> str:
     """The outermost component that stands in the model more than once, which tells models apart; or the model."""
     for node in graph.children(""):
         if isinstance(node.node, Component) and node.node.repeat:
             return node.path
     return ""
+
+
+@lru_cache(maxsize=512)
+def _picture(graph: Graph, component: str, view: View, open_parts: frozenset[str], toggles: bool) -> Picture:
+    return picture(graph, lay_out(graph, component, view, open_parts, toggles), component, view)
+
+
+@lru_cache(maxsize=512)
+def _preview(graph: Graph, component: str, view: View) -> str:
+    return draw_preview(picture(graph, lay_out_sketch(graph, component, view), component, view), *PREVIEW)

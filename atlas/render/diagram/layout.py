@@ -76,7 +76,6 @@ def lay_out(graph: Graph, root: str, view: View, opened: frozenset[str], toggles
     return _placed(nest, titles, solve(nest, style, titles, order))
 
 
-@lru_cache(maxsize=512)
 def lay_out_sketch(graph: Graph, root: str, view: View) -> Layout:
     """Place the sketch of a component, for a preview. Raises NotFound and JavaScriptError."""
     style = Style(sketch=True)

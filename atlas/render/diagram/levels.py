@@ -15,7 +15,7 @@ from functools import lru_cache
 from atlas.errors import NotFound
 from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Cache, Component, Operation, Tensor
-from atlas.graph.resolve import Graph, Resolved
+from atlas.graph.resolve import Graph
 from atlas.render.diagram.stream import Stream, residual_stream
 
 
@@ -99,12 +99,8 @@ def level(graph: Graph, root: str, view: View, opened: frozenset[str] = frozense
         for source, target in graph.architecture.loops
         if places.get(source) == source and places.get(target) == target and within(source, root)
     )
-    stream = sorted(flow.stream.links)
-    return Level(
-        root, view, {item.path: item for item in ordered}, links, places, returns,
-        comes=tuple(places[target] for source, target in stream if target in places and source not in places),
-        goes=tuple(places[source] for source, target in stream if source in places and target not in places),
-    )  # fmt: skip
+    comes, goes = _ends(flow, links, places)
+    return Level(root, view, {item.path: item for item in ordered}, links, places, returns, comes, goes)
 
 
 def sketch(graph: Graph, root: str, view: View) -> Level:
@@ -248,6 +244,16 @@ def _links(flow: _Flow, places: Mapping[str, str], drawn: set[str]) -> tuple[Lin
     return tuple(Link(*pair, lends=lends, stream=pair in stream) for pair, lends in found.items())
 
 
-def kind(node: Resolved) -> str:
-    """The kind under which a node is drawn: caches are tensors to the graph, and another shape to the eye."""
-    return "cache" if isinstance(node.node, Cache) else node.kind
+def _ends(flow: _Flow, links: Iterable[Link], places: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The items into which the stream comes from beyond what is drawn, and from which it goes on."""
+    entered = {link.target for link in links if link.stream}
+    left = {link.source for link in links if link.stream}
+    on_stream = entered | left | flow.stream.nodes
+    comes, goes = set(), set()
+    for source, target in flow.stream.links:
+        begin, end = places.get(source), places.get(target)
+        if begin is None and end in on_stream and end not in entered:
+            comes.add(end)
+        if end is None and begin in on_stream and begin not in left:
+            goes.add(begin)
+    return tuple(sorted(comes)), tuple(sorted(goes))

@@ -18,11 +18,14 @@ def number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def node(glyph: Glyph, state: Iterable[str]) -> str:
-    """The group that stands for a node, with its kind and state as classes."""
-    shape = _SHAPES[glyph.kind](glyph)
-    classes = " ".join(["node", glyph.kind, *state])
-    return f'<g class="{classes}" data-node="{escape(glyph.path)}">{shape}</g>'
+def shape(glyph: Glyph) -> str:
+    """A node's shape and words."""
+    return _SHAPES[glyph.kind](glyph)
+
+
+def node(glyph: Glyph, state: Iterable[str], inside: str) -> str:
+    """The group that stands for a node, with its kind and state as classes, around its shape."""
+    return f'<g class="{" ".join(["node", glyph.kind, *state])}" data-node="{escape(glyph.path)}">{inside}</g>'
 
 
 def rectangle(x: float, y: float, width: float, height: float, radius: float, name: str = "shape") -> str:

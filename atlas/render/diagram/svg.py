@@ -6,7 +6,8 @@ what it joins. The order of the markup is that of data flow, so a keyboard walks
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from html import escape
 
 from atlas.graph.axes import VIEW_NAMES, Extent, View, in_words
@@ -15,7 +16,7 @@ from atlas.render import equations
 from atlas.render.diagram.cells import NAME, PILE, Glyph, frame_title, repeats
 from atlas.render.diagram.elk import FRAME_HEAD, Point
 from atlas.render.diagram.layout import Frame, Layout, Line
-from atlas.render.diagram.shapes import line_of_text, node, number, rectangle
+from atlas.render.diagram.shapes import line_of_text, node, number, rectangle, shape
 
 Href = Callable[[str], str]
 Toggle = Callable[[str], str]
@@ -24,70 +25,82 @@ _CORNER = 5.0
 _TIP = 4.5
 
 
-def draw(
-    graph: Graph, layout: Layout, *, root: str, view: View, current: str | None, link: Href, toggle: Toggle | None
-) -> str:
+@dataclass(frozen=True)
+class Picture:
+    """A layout with all markup that does not depend on the page it stands on: shapes, lines and words by their own."""
+
+    layout: Layout
+    label: str
+    shapes: Mapping[str, str]
+    words: Mapping[str, str]
+    lines: tuple[tuple[Line, str], ...]
+    marks: str
+
+
+def picture(graph: Graph, layout: Layout, root: str, view: View) -> Picture:
+    """Prepare the drawing of a layout."""
+    return Picture(
+        layout=layout,
+        label=escape(_label(graph, root, view)),
+        shapes={path: shape(glyph) for path, glyph in layout.glyphs.items()},
+        words={path: escape(_title(graph, glyph, view)) for path, glyph in layout.glyphs.items()},
+        lines=tuple((line, _drawn(line)) for line in sorted(layout.lines, key=lambda line: line.stream)),
+        marks="".join([*map(_stub, layout.stubs), *(_return(graph, line) for line in layout.returns)]),
+    )
+
+
+def draw(graph: Graph, drawn: Picture, *, current: str | None, link: Href, toggle: Toggle | None) -> str:
     """The whole diagram with its links. `toggle` gives the address at which a component is opened or closed."""
-    near = _near(layout, current)
-    parts = [_opening(layout, _label(graph, root, view), "diagram-svg", "group")]
+    layout = drawn.layout
+    near = {
+        other for line in layout.lines for other in (line.source, line.target) if current in (line.source, line.target)
+    }
+    near.discard(current or "")
+    wide, high = number(layout.width), number(layout.height)
+    parts = [
+        f'<svg class="diagram-svg" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" '
+        f'height="{high}" role="group" aria-roledescription="diagram" aria-label="{drawn.label}">'
+    ]
     parts += [_frame(graph, frame, link, toggle) for frame in layout.frames]
-    parts += _lines(graph, layout, current)
-    for glyph in layout.glyphs.values():
+    parts += _lines(drawn, current)
+    for path, glyph in layout.glyphs.items():
         state = [name for name, holds in (
-            ("stream", glyph.path in layout.stream), ("outside", glyph.item.outside),
-            ("current", glyph.path == current), ("near", glyph.path in near),
+            ("stream", path in layout.stream), ("outside", glyph.item.outside),
+            ("current", path == current), ("near", path in near),
         ) if holds]  # fmt: skip
-        here = ' aria-current="page"' if glyph.path == current else ""
-        words = escape(_title(graph, glyph, view))
+        here = ' aria-current="page"' if path == current else ""
+        words = drawn.words[path]
         parts.append(
-            f'<a class="node-link" href="{escape(link(glyph.path))}" aria-label="{words}"{here}>'
-            f"<title>{words}</title>{node(glyph, state)}</a>"
+            f'<a class="node-link" href="{escape(link(path))}" aria-label="{words}"{here}>'
+            f"<title>{words}</title>{node(glyph, state, drawn.shapes[path])}</a>"
         )
         if glyph.opens and toggle is not None:
             right, middle = glyph.x + glyph.width, glyph.y + glyph.height / 2
             if glyph.repeat:
                 right, middle = right - PILE, middle - PILE / 2
-            parts.append(
-                _toggle(toggle(glyph.path), glyph.path, f"Open {graph[glyph.path].name} here", right, middle, "+")
-            )
+            parts.append(_toggle(toggle(path), path, f"Open {graph[path].name} here", right, middle, "+"))
     return "".join([*parts, "</svg>"])
 
 
-def draw_preview(graph: Graph, layout: Layout, *, root: str, view: View, width: float, height: float) -> str:
+def draw_preview(drawn: Picture, width: float, height: float) -> str:
     """A small picture of a diagram, without links: one image to a screen reader."""
+    layout = drawn.layout
     scale = max(1.0, layout.width / width, layout.height / height)
     wide, high = width * scale, height * scale
     box = f"{number((layout.width - wide) / 2)} {number((layout.height - high) / 2)} {number(wide)} {number(high)}"
-    label = escape(_label(graph, root, view))
     parts = [
         f'<svg class="diagram-svg preview" xmlns="http://www.w3.org/2000/svg" viewBox="{box}" '
-        f'width="{number(width)}" height="{number(height)}" role="img" aria-label="{label}">'
+        f'width="{number(width)}" height="{number(height)}" role="img" aria-label="{drawn.label}">'
     ]
-    parts += _lines(graph, layout, None)
-    parts += [node(glyph, ["stream"] if glyph.path in layout.stream else []) for glyph in layout.glyphs.values()]
+    parts += _lines(drawn, None)
+    for path, glyph in layout.glyphs.items():
+        parts.append(node(glyph, ["stream"] if path in layout.stream else [], drawn.shapes[path]))
     return "".join([*parts, "</svg>"])
-
-
-def _opening(layout: Layout, label: str, classes: str, role: str) -> str:
-    wide, high = number(layout.width), number(layout.height)
-    return (
-        f'<svg class="{classes}" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" '
-        f'height="{high}" role="{role}" aria-roledescription="diagram" aria-label="{escape(label)}">'
-    )
 
 
 def _label(graph: Graph, root: str, view: View) -> str:
     name = graph[root].name if root else graph.architecture.name
     return f"{name}: what flows where, {VIEW_NAMES[view].lower()}"
-
-
-def _near(layout: Layout, current: str | None) -> set[str]:
-    return {
-        other
-        for line in layout.lines
-        for one, other in ((line.source, line.target), (line.target, line.source))
-        if one == current
-    }
 
 
 def _title(graph: Graph, glyph: Glyph, view: View) -> str:
@@ -97,9 +110,9 @@ def _title(graph: Graph, glyph: Glyph, view: View) -> str:
     if resolved.symbol:
         words += f" {equations.text(resolved.symbol)}"
     words += f", {'sum' if glyph.kind == 'sum' else glyph.kind}"
-    shape = resolved.shape[view]
-    if shape:
-        words += f" {in_words(shape)}"
+    extents = resolved.shape[view]
+    if extents:
+        words += f" {in_words(extents)}"
     if glyph.written is not None and glyph.read is not None:
         words += f"; this pass writes {_plain(glyph.written)} and reads {_plain(glyph.read)}"
     if glyph.repeat:
@@ -114,27 +127,26 @@ def _plain(extent: Extent) -> str:
 # --- lines
 
 
-def _lines(graph: Graph, layout: Layout, current: str | None) -> list[str]:
+def _lines(drawn: Picture, current: str | None) -> list[str]:
     """All lines: the stream over the others, and last those of the current node."""
-    order = sorted(layout.lines, key=lambda line: (current in (line.source, line.target), line.stream))
-    return [
-        *(_line(line, current) for line in order),
-        *(_stub(line) for line in layout.stubs),
-        *(_return(graph, line) for line in layout.returns),
-    ]
+    parts: list[str] = []
+    last: list[str] = []
+    for line, path in drawn.lines:
+        near = current in (line.source, line.target)
+        classes = " ".join(
+            name
+            for name, holds in (("flow", True), ("stream", line.stream), ("lends", line.lends), ("near", near))
+            if holds
+        )
+        ends = f'data-from="{escape(line.source)}" data-to="{escape(line.target)}"'
+        (last if near else parts).append(f'<g class="{classes}" {ends}>{path}</g>')
+    return [*parts, *last, drawn.marks]
 
 
-def _line(line: Line, current: str | None) -> str:
-    classes = ["flow"]
-    classes += ["stream"] if line.stream else []
-    classes += ["lends"] if line.lends else []
-    classes += ["near"] if current in (line.source, line.target) else []
-    tip = f'<path class="tip" d="{_tip(line.points)}"/>' if line.tip else ""
+def _drawn(line: Line) -> str:
     points = _shortened(line.points) if line.tip else line.points
-    return (
-        f'<g class="{" ".join(classes)}" data-from="{escape(line.source)}" data-to="{escape(line.target)}">'
-        f'<path class="line" d="{_way(points)}"/>{tip}</g>'
-    )
+    tip = f'<path class="tip" d="{_tip(line.points)}"/>' if line.tip else ""
+    return f'<path class="line" d="{_way(points)}"/>{tip}'
 
 
 def _stub(line: Line) -> str:
