@@ -5,10 +5,11 @@ Knows no other room. Sizes are in tokens or bytes, times in seconds, as each fie
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -56,14 +57,64 @@ class Settings(BaseSettings):
     data_dir: Path = Field(default_factory=default_data_dir, description="Where weights, sources and runs are kept.")
     max_prompt_tokens: int = Field(2048, ge=1, description="Longest prompt, in tokens.")
     max_new_tokens: int = Field(256, ge=1, description="Most tokens generated in one run.")
+    token: str = Field(
+        "", description="Let in only who gives this secret: as a bearer token, or once as ?token= in an address."
+    )
+    public: bool = Field(False, description="Let everybody read recorded runs; start none without the token.")
+    allowed_host: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Another name under which browsers may find this server. Several in the variable: commas."
+    )
+    trusted_proxy: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Address or network of a proxy whose X-Forwarded-For and -Proto are believed. As above."
+    )
     max_body_bytes: int = Field(1 << 20, ge=1024, description="Largest request body, in bytes.")
     max_response_bytes: int = Field(256 << 20, ge=1024, description="Largest tensor answer, in bytes.")
     max_queue: int = Field(32, ge=1, description="Most runs waiting at once.")
+    max_runs_per_client: int = Field(8, ge=1, description="Most unfinished runs of one client.")
+    max_streams: int = Field(256, ge=1, description="Most event streams open at once.")
+    max_streams_per_client: int = Field(16, ge=1, description="Most event streams of one client.")
+    requests_per_minute: int = Field(6000, ge=0, description="Most requests of one client in a minute; 0: no limit.")
+    request_seconds: int = Field(120, ge=1, description="Longest that an answer may take to begin, in seconds.")
+    drain_seconds: int = Field(8, ge=0, description="Longest that work under way may go on when told to stop.")
     memory_budget: int = Field(2 << 30, ge=1 << 20, description="Memory of all live runs together, in bytes.")
     checkpoint: Annotated[tuple[CheckpointChoice, ...], NoDecode] = Field(
         (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."
     )
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")
+    weights_in_memory: int = Field(
+        4 << 30, ge=0, description="Weights up to so many bytes are read into memory; larger ones stay in their file."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "warning", description="What is logged on stderr; info has a line for each request."
+    )
+    log_format: Literal["text", "json"] = Field("text", description="Lines for people, or JSON for programs.")
+
+    @field_validator("token")
+    @classmethod
+    def _secret(cls, given: str) -> str:
+        if given and not re.fullmatch(r"[!-~]{8,200}", given):
+            raise ValueError("a token is 8 to 200 letters, digits and signs, without spaces")
+        return given
+
+    @field_validator("allowed_host", "trusted_proxy", mode="before")
+    @classmethod
+    def _listed(cls, given: object) -> object:
+        return tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+
+    @field_validator("allowed_host")
+    @classmethod
+    def _names(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for name in given:
+            if not re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]", name):
+                raise ValueError(f"{name!r} is no host name; write it without http:// and without a port")
+        return tuple(name.lower() for name in given)
+
+    @field_validator("trusted_proxy")
+    @classmethod
+    def _networks(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for network in given:
+            ipaddress.ip_network(network, strict=False)
+        return given
 
     @field_validator("checkpoint", mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from pydantic import ValidationError
@@ -35,6 +35,8 @@ class _Checkpoint(click.ParamType[CheckpointChoice]):
 
 class _Readable(click.ParamType[str]):
     """A setting as text, which `Settings` itself understands; only its name in the help is made here."""
+
+    envvar_list_splitter = ","
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,24 +71,36 @@ def settings(given: Mapping[str, Any]) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "a setting"
         message = first["msg"].removeprefix("Value error, ")
+        value = "not fit" if name == "token" else repr(first["input"])  # what may be a secret is not shown
         raise BadRequest(
-            f"--{name.replace('_', '-')} (or ATLAS_{name.upper()}) is {first['input']!r}: {message}.",
+            f"--{name.replace('_', '-')} (or ATLAS_{name.upper()}) is {value}: {message}.",
             "atlas serve --help lists the settings.",
         ) from error
 
 
 def _option(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     field = Settings.model_fields[name]
-    several = name == "checkpoint"
-    kinds: dict[object, _Readable] = {int: _Readable("INTEGER"), Path: _Readable("PATH"), str: _Readable("TEXT")}
+    several = get_origin(field.annotation) is tuple
     default = field.get_default(call_default_factory=True) if field.default is PydanticUndefined else field.default
+    flag = field.annotation is bool
     return click.option(
         f"--{name.replace('_', '-')}",
         name,
-        type=_Checkpoint() if several else kinds[field.annotation],
+        type=None if flag else _type(name, field.annotation),
+        is_flag=flag,
         multiple=several,
         default=None,
         envvar=f"ATLAS_{name.upper()}",
         show_envvar=True,
-        help=field.description if several else f"{field.description} Default: {default}",
+        help=field.description if several or default in (False, "") else f"{field.description} Default: {default}",
     )
+
+
+def _type(name: str, annotation: object) -> click.ParamType[Any]:
+    """How a setting is written at the command line."""
+    if name == "checkpoint":
+        return _Checkpoint()
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    kinds = {int: "INTEGER", Path: "PATH"}
+    return _Readable(kinds.get(annotation, "TEXT"))  # type: ignore[call-overload]  # a type is a key like any other
