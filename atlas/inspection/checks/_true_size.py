@@ -14,13 +14,13 @@ from atlas.inspection.checks import Subject
 from atlas.runtime.references.base import Trace, TrueSize
 
 SHARED = "true size"
-BATCH, POSITIONS, PROMPT, BEFORE = 2, 7, 5, 12
+BATCH, POSITIONS, BEFORE = 2, 5, 12
 SYMBOLS: Mapping[View, Mapping[str, int]] = {
     "full": {"B": BATCH, "T": POSITIONS},
-    "prefill": {"B": BATCH, "P": PROMPT},
+    "prefill": {"B": BATCH, "P": POSITIONS},
     "decode": {"B": BATCH, "T_k": BEFORE + 1},
 }
-"""What the symbols of running axes stand for in each view. Different numbers, so that no two can be exchanged."""
+"""What the symbols of running axes stand for in each view: in a pass no two are the same number."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,14 @@ def traced(subject: Subject) -> Traced:
     runner: TrueSize = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}").TrueSizeRunner(
         model
     )
-    passes = {}
+    passes: dict[View, Trace] = {}
     for view in VIEWS:
+        if view == "prefill" and runner.full_is_prefill:
+            passes[view] = passes["full"]
+            continue
         subject.progress(f"{model.name}: {view} at true size", None)
-        computed = {"full": POSITIONS, "prefill": PROMPT, "decode": 1}[view]
-        passes[view] = runner.trace(view, BATCH, computed, BEFORE if view == "decode" else 0)
+        computed, before = (1, BEFORE) if view == "decode" else (POSITIONS, 0)
+        passes[view] = runner.trace(view, BATCH, computed, before)
     shapes = {name: tuple(tensor.shape) for name, tensor in runner.parameters.items()}
     made = Traced(model, passes, shapes, time.perf_counter() - began)
     subject.shared[SHARED] = made

@@ -150,8 +150,11 @@ class TrueSize(Watched, ABC):
     """Reference code at a model's true size, without weights: its tensors have shapes and no numbers.
 
     Everything runs under one `FakeTensorMode`, recorded, with its flow. `parameters` are by their names in the
-    reference code. Not thread-safe.
+    reference code. `full_is_prefill`: the code takes a full sequence as it takes a prompt, so one pass shows both. Not
+    thread-safe.
     """
+
+    full_is_prefill = False
 
     def __init__(self, model: Model, loaded: Loaded) -> None:
         super().__init__(model, loaded)

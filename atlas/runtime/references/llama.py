@@ -259,6 +259,8 @@ class Runner(ReferenceRunner):
 class TrueSizeRunner(TrueSize):
     """Any size of Llama, without weights."""
 
+    full_is_prefill = True
+
     def __init__(self, model: Model) -> None:
         """Raises `SourceMismatch` and `EnvironmentUnfit`."""
         super().__init__(model, load_reference(model))
