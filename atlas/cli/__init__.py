@@ -65,7 +65,7 @@ def commands() -> None:
     """OpenModelAtlas: look inside language models, down to the source line and the number that it computes."""
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def execute(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Every error becomes one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The entry point."""
-    sys.exit(run())
+    sys.exit(execute())
 
 
 def _say(message: str) -> int:

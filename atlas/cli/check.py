@@ -16,7 +16,7 @@ from atlas import __version__
 from atlas.cli import FAILED
 from atlas.cli.options import own_option, settings, settings_options
 from atlas.cli.terminal import require_positions, table
-from atlas.inspection.checks.result import STATUSES
+from atlas.inspection.checks.result import KINDS, STATUSES, Kind
 
 if TYPE_CHECKING:
     from atlas.inspection.checks import Progress
@@ -28,8 +28,9 @@ MOST_SHOWN = 20
 @click.command("check")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @own_option("check", "--json", "as_json", is_flag=True, help="Every result, for programs.")
+@own_option("check", "--only", type=click.Choice(KINDS), multiple=True, help="Some kinds of checks; may be repeated.")
 @settings_options("data_dir", "checkpoint", "threads")
-def command(models: Sequence[str], as_json: bool, **given: Any) -> int:
+def command(models: Sequence[str], as_json: bool, only: Sequence[Kind], **given: Any) -> int:
     """Check sources, shapes, edges, equations and weights of MODEL, by default of all.
 
     The exit code is 1 if anything failed. What is pending could not be looked at yet, and has not passed.
@@ -43,7 +44,8 @@ def command(models: Sequence[str], as_json: bool, **given: Any) -> int:
     began, reports = datetime.now(UTC), []
     # fairscale speaks on stdout when it starts, and a program that reads ours must not hear it.
     with _progress() as progress, contextlib.redirect_stdout(sys.stderr):
-        for report in run_checks(catalog, chosen, list(models) or [entry.id for entry in catalog], progress):
+        wanted = list(models) or [entry.id for entry in catalog]
+        for report in run_checks(catalog, chosen, wanted, progress, only or None):
             reports.append(report)
     click.echo(_as_json(reports, began) if as_json else "\n".join(_as_text(report) for report in reports))
     return 0 if all(report.ok for report in reports) else FAILED

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from atlas.catalog import Catalog, open_catalog
 from atlas.cli.options import own_option, settings, settings_options
 from atlas.cli.terminal import require_positions, stages, table
-from atlas.errors import AtlasError, StorageError
+from atlas.errors import AtlasError, BadRequest, StorageError
 from atlas.graph.axes import VIEWS
+from atlas.graph.nodes import Quantity
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
@@ -83,7 +85,11 @@ def command(
     chosen = settings(given)
     chosen = chosen.model_copy(update={"max_new_tokens": max(chosen.max_new_tokens, max_new_tokens)})
     require_positions()
-    with _engine(chosen, model, node) as engine:
+    if out is not None and not out.parent.is_dir():
+        raise StorageError(f"Could not write {out}: there is no directory {out.parent}.", "Choose another --out.")
+    catalog = open_catalog(chosen.data_dir)
+    _look_up(catalog, chosen, model, node)
+    with _engine(catalog, chosen) as engine:
         from atlas.runtime.runs import RunRequest
 
         ids = tuple(engine.tokens(model, prompt, add_bos))
@@ -99,19 +105,26 @@ def command(
                 _write(captured, out)
 
 
-@contextmanager
-def _engine(chosen: Settings, model: str, node: str | None) -> Iterator[Engine]:
-    """The engine, ready. Model and node are looked up first: that takes no time."""
-    from atlas.catalog import open_catalog
+def _look_up(catalog: Catalog, chosen: Settings, model: str, node: str | None) -> None:
+    """Find what can be wrong before anything is loaded. Raises `NotFound` and `BadRequest`."""
+    if model not in catalog and any(choice.model == model for choice in chosen.checkpoint):
+        return  # its checkpoint says what it is
+    graph = catalog[model].graph
+    if node is not None and not isinstance(graph[node].node, Quantity):
+        raise BadRequest(
+            f"{node!r} is of the kind {graph[node].kind}, which has no values of its own.",
+            f"Give a tensor, such as {graph[node].outputs[0]!r}."
+            if graph[node].outputs
+            else "Give one of its tensors.",
+        )
 
-    catalog = open_catalog(chosen.data_dir)
-    if model in catalog or all(choice.model != model for choice in chosen.checkpoint):
-        graph = catalog[model].graph
-        if node is not None:
-            _ = graph[node]
+
+@contextmanager
+def _engine(catalog: Catalog, chosen: Settings) -> Iterator[Engine]:
+    """The engine, ready, for this one run."""
     from atlas.runtime.engine import Engine
 
-    engine = Engine(chosen, catalog, demonstrate=False)
+    engine = Engine(chosen, catalog, demonstrate=False, journal=Path(":memory:"))
     try:
         with stages(lambda: engine.status):
             engine.start()
@@ -120,8 +133,10 @@ def _engine(chosen: Settings, model: str, node: str | None) -> Iterator[Engine]:
                     raise engine.status.error
                 time.sleep(0.02)
         yield engine
-    finally:
-        engine.close()
+    except BaseException:  # an interruption above all: nobody waits for what the engine does now
+        engine.close(timeout=0)
+        raise
+    engine.close()
 
 
 def _finished(engine: Engine, identity: str) -> RunView:

@@ -65,8 +65,8 @@ def run_checks(
     `progress` is told what is being checked, and the share of all that is done.
     """
     tell = progress or (lambda _message, _share: None)
-    checks, shared = found_checks(kinds), dict[str, object]()
     chosen = [catalog.entry(model) for model in models]
+    checks, shared = found_checks(kinds), dict[str, object]()
     for place, entry in enumerate(chosen):
         began, results = time.perf_counter(), list[Result]()
         tell(f"{entry.name}: declaration", place / len(chosen))

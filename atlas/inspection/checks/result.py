@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from atlas.graph.axes import Frozen
 
 Kind = Literal["sources", "shapes", "edges", "equations", "consistency", "checkpoint"]
 Status = Literal["passed", "failed", "pending", "noted"]
 
-STATUSES: tuple[Status, ...] = ("passed", "failed", "pending", "noted")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class Result(Frozen):

@@ -74,6 +74,9 @@ def _configuration(model: Model) -> Iterator[Result]:
     what, subject = "the configuration is read from the lines that are shown", str(stated.file)
     try:
         shown, values = model.configuration.lines, model.store.read(stated.file).module.resolve(stated.values).lines
+    except SourceUnavailable as error:
+        yield _missing(model, stated.file, what, error)
+        return
     except AtlasError as error:
         yield _broken(what, subject, error)
         return
@@ -175,12 +178,10 @@ def _same_code(model: Model) -> Iterator[Result]:
                 anchors.setdefault(evidence.file, []).extend(evidence.anchors)
     for ref, cited in anchors.items():
         what = f"what is cited in {ref} is the code that runs"
-        lock, _ = model.store.locks.locked(ref)
         try:
             earlier, ran = model.store.read(ref), model.store.read(running)
         except SourceUnavailable as error:
-            status: Status = "pending" if lock.carrier is None else "failed"
-            yield Result(kind=KIND, status=status, what=what, subject=str(ref), detail=error.detail, hint=error.hint)
+            yield _missing(model, ref, what, error)
             continue
         except SourceMismatch as error:
             yield _broken(what, str(ref), error)
@@ -200,6 +201,12 @@ def _module(store: SourceStore, ref: SourceRef) -> tuple[Module | None, AtlasErr
         return store.read(ref).module, None
     except (SourceUnavailable, SourceMismatch) as error:
         return None, error
+
+
+def _missing(model: Model, ref: SourceRef, what: str, error: SourceUnavailable) -> Result:
+    """Pending where no package carries the file; where one does, it should be here."""
+    status: Status = "pending" if model.store.locks[ref.source].carrier is None else "failed"
+    return Result(kind=KIND, status=status, what=what, subject=str(ref), detail=error.detail, hint=error.hint)
 
 
 def _broken(what: str, subject: str, error: AtlasError, node: str = "") -> Result:
