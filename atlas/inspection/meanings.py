@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from atlas.errors import BadRequest
-from atlas.graph.axes import View
-from atlas.graph.nodes import Parameter, Tensor
+from atlas.graph.axes import VIEWS, View
+from atlas.graph.nodes import Tensor
 from atlas.inspection.answers import (
     Agreement,
     Difference,
@@ -32,6 +32,7 @@ from atlas.inspection.lens import LogitLens, lens_parameters, predictions
 from atlas.inspection.numbers import Numbers, named_axes
 from atlas.inspection.presentation import stream_paths
 from atlas.inspection.viewing import Facts, Place, Viewed, Viewer, facts_of
+from atlas.runtime.expressions import is_expression
 
 if TYPE_CHECKING:
     from atlas.runtime.engine import Engine
@@ -151,8 +152,8 @@ async def agreement(viewer: Viewer, engine: Engine, place: Place) -> Agreement:
     positions: list[int] = []
     relative: list[float | None] = []
     passes: list[tuple[View, int | None]] = [("prefill", None), *(("decode", k) for k in range(1, run.steps + 1))]
-    declared = whole.model.graph[place.node].node
-    views = declared.views if isinstance(declared, Tensor) else ()
+    declared = None if is_expression(place.node) else whole.model.graph[place.node].node
+    views = declared.views if isinstance(declared, Tensor) else VIEWS if declared is None else ()
     for view, step in passes:
         if view not in views:
             continue
@@ -249,7 +250,7 @@ def _newest(pair: Aligned, before: int) -> Aligned:
 
 
 def _framed(viewed: Viewed) -> Framed:
-    if isinstance(viewed.model.graph[viewed.captured.node].node, Parameter):
+    if viewed.is_parameter:
         return Framed(viewed.array, viewed.captured.axes, viewed.made_in)
     return viewed.framed()
 

@@ -47,6 +47,8 @@ def stream_paths(graph: Graph) -> frozenset[str]:
 
 def meaning_of(graph: Graph, path: str, axes: Sequence[str]) -> Meaning | None:
     """Which panel a node has."""
+    if path not in graph.nodes:  # an expression that nobody has declared
+        return None
     node = graph[path]
     if path in stream_paths(graph):
         return "stream"

@@ -21,6 +21,7 @@ from atlas.inspection.arrays import as_array, dtype_name
 from atlas.inspection.evaluate import bind, compare, wanted_inputs
 from atlas.inspection.frames import Pass, pass_of
 from atlas.runtime.captures import Captured
+from atlas.runtime.expressions import is_expression
 
 if TYPE_CHECKING:
     from atlas.runtime.engine import Engine
@@ -42,12 +43,16 @@ def checks_for(model: Model, run_facts: Pass, node: str, captured: Captured, inp
 
 def inputs_of(model: Model, node: str, layer: int | None = None) -> list[str]:
     """The nodes whose captured values the equation check of a node needs in this layer."""
+    if is_expression(node):
+        return []
     maker = model.graph.producer(node, layer)
     return [] if maker is None or not isinstance(maker.node, Operation) else wanted_inputs(model.graph, maker, layer)
 
 
 def check_shape(model: Model, run_facts: Pass, node: str, observed: Sequence[int]) -> ShapeCheck:
     """The declared shape in this pass's view against the observed one, axis by axis."""
+    if is_expression(node):
+        return ShapeCheck(ok=None, why="Nobody has declared what this expression is.")
     resolved = model.graph[node]
     declared = resolved.shape["full" if isinstance(resolved.node, Parameter) else run_facts.view]
     if declared is None:
@@ -71,7 +76,7 @@ def check_equation(
     model: Model, run_facts: Pass, node: str, captured: Captured, inputs: Mapping[str, Captured]
 ) -> EquationCheck:
     """The reference of the operation that makes a node, evaluated and compared row by row."""
-    maker = model.graph.producer(node, run_facts.layer)
+    maker = None if is_expression(node) else model.graph.producer(node, run_facts.layer)
     if maker is None:
         return EquationCheck(ok=None, why=_no_equation(model, node))
     everything = {path: (as_array(given.tensor), given.axes) for path, given in inputs.items()}
@@ -152,6 +157,8 @@ class Verifier:
 
 
 def _no_equation(model: Model, node: str) -> str:
+    if is_expression(node):
+        return "Nobody has declared how this expression comes to be."
     resolved = model.graph[node]
     declared = resolved.node
     if isinstance(declared, Parameter):

@@ -37,6 +37,7 @@ from atlas.inspection.presentation import present
 from atlas.inspection.summary import color_ranges, summarize
 from atlas.inspection.verify import Verifier, check_shape
 from atlas.runtime.captures import Captured
+from atlas.runtime.expressions import OUTER, is_expression
 
 if TYPE_CHECKING:
     from atlas.runtime.engine import Engine
@@ -93,7 +94,8 @@ class Viewed:
 
     @property
     def is_parameter(self) -> bool:
-        return isinstance(self.model.graph[self.captured.node].node, Parameter)
+        node = self.captured.node
+        return not is_expression(node) and isinstance(self.model.graph[node].node, Parameter)
 
     @property
     def first(self) -> tuple[int | None, ...]:
@@ -209,6 +211,10 @@ async def _fetch(engine: Engine, place: Place) -> Viewed:
 
 def _normal(model: Model, place: Place) -> Place:
     """The same place, said in the one way that the engine's answer has."""
+    if is_expression(place.node):
+        layer = None if place.node.startswith(OUTER) else place.layer or 0
+        step = (place.step or 1) if place.view == "decode" else None
+        return Place(place.run, place.node, place.view, layer, step)
     node = model.graph[place.node]
     parameter = isinstance(node.node, Parameter)
     layer = (node.first_layer if place.layer is None else place.layer) if node.in_blocks else None

@@ -38,6 +38,14 @@ class Place:
     element: int | None = None
     argument: str | None = None
 
+    @property
+    def expression(self) -> str:
+        """What names the expression: its function and its span, `Attention.forward/196.17-196.82`; '' if it has none."""
+        if self.span is None:
+            return ""
+        first, last, left, right = self.span
+        return f"{self.function}/{first}.{left}-{last}.{right}"
+
 
 class Module:
     """One file's text and syntax."""
@@ -113,6 +121,10 @@ class Module:
                 "A bare name or a tuple cannot be hooked; anchor the expression that makes the value.",
             )
         return place
+
+    def is_dictionary(self, anchor: Anchor) -> bool:
+        """Whether an anchor leads to a dictionary's display."""
+        return isinstance(self.resolve(anchor).node, ast.Dict)
 
     def expressions(self, qualified: str) -> Iterator[Place]:
         """Every expression of a function that an instruction computes, outermost first."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from atlas.errors import BadRequest, NotComputed, NotFound
 from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Parameter, Tensor
-from atlas.runtime.references.base import Memory, Pass
+from atlas.graph.resolve import Graph
+from atlas.runtime.expressions import INNER, OUTER, is_expression, turn_of
+from atlas.runtime.recorder import Recording
+from atlas.runtime.references.base import Memory, Part, Pass
 from atlas.runtime.runs import Run
 
 KEPT_BYTES = 256 << 20
@@ -55,10 +58,10 @@ class Captures:
         """What is at hand already: kept results and parameters."""
         found: dict[str, Captured] = {}
         for node, layer in wanted.nodes:
-            declared = run.runner.model.graph[node].node
-            if isinstance(declared, Parameter) and run.runner.model.graph[node].exists_in(layer):
-                weight = run.runner.weight(declared.weight.format(layer=layer))
-                found[node] = Captured(node, None, layer, None, weight, declared.shape)
+            resolved = None if is_expression(node) else run.runner.model.graph[node]
+            if resolved is not None and isinstance(resolved.node, Parameter) and resolved.exists_in(layer):
+                weight = run.runner.weight(resolved.node.weight.format(layer=layer))
+                found[node] = Captured(node, None, layer, None, weight, resolved.node.shape)
                 continue
             key = (run.id, node, wanted.view, layer, wanted.step)
             if key in self._results:
@@ -73,24 +76,42 @@ class Captures:
         """
         runner, found = run.runner, dict(known)
         graph = runner.model.graph
-        missing = [(node, at) for node, at in wanted.nodes if node not in found and graph[node].exists_in(at)]
+        missing = [
+            (node, at)
+            for node, at in wanted.nodes
+            if node not in found and (is_expression(node) or graph[node].exists_in(at))
+        ]
         for part in ("build", "before", "block", "after"):
-            together = [(node, layer) for node, layer in missing if runner.part(node) == part]
-            for layer in dict.fromkeys(layer for _, layer in together):
+            together = [(node, at) for node, at in missing if part in runner.parts(node) and node not in found]
+            for layer in dict.fromkeys(at for _, at in together):
                 nodes = [node for node, at in together if at == layer]
                 recording = runner.replay(wanted.work, memory, part, layer, runner.sites(nodes))
                 for node in nodes:
-                    value = recording.last(node, layer)
-                    declared = runner.model.graph[node].node
-                    if value is not None and isinstance(declared, Tensor):
-                        captured = Captured(node, wanted.view, layer, wanted.step, value.detach(), declared.shape)
+                    value = _value(recording, node, layer)
+                    if value is not None:
+                        axes = _axes(graph, node, value)
+                        captured = Captured(node, wanted.view, layer, wanted.step, value.detach(), axes)
                         self._keep((run.id, node, wanted.view, layer, wanted.step), captured)
                         found[node] = captured
         if wanted.alone and not found:
             path = wanted.nodes[0][0]
-            declared = runner.model.graph[path].node
-            why = declared.absent if isinstance(declared, Tensor) else ""
+            declared = None if is_expression(path) else graph[path].node
+            why = declared.absent if isinstance(declared, Tensor) else "No tensor came to be there."
             raise NotComputed(f"This pass does not compute {path!r}. {why}", "Choose another view or prompt.")
+        return found
+
+    def expressions(self, run: Run, wanted: Wanted, memory: Memory, *, inner: bool) -> dict[str, list[torch.Tensor]]:
+        """All tensors that expressions of the reference code give in one block, or outside the blocks, by name."""
+        runner, found = run.runner, dict[str, list[torch.Tensor]]()
+        prefix = INNER if inner else OUTER
+        sites = [replace(e.site, key=f"{prefix}{e.name}") for e in runner.expressions.all.values()]
+        layer = wanted.nodes[0][1] if inner else None
+        parts: tuple[Part, ...] = ("block",) if inner else ("before", "after")
+        for part in parts:
+            recording = runner.replay(wanted.work, memory, part, layer, sites)
+            for (name, at), values in recording.values.items():
+                if at == layer:
+                    found.setdefault(name, []).extend(values)
         return found
 
     def forget(self) -> None:
@@ -120,12 +141,15 @@ def checked(run: Run, nodes: Sequence[str], view: str, layer: int | None, step: 
     step = (1 if step is None else step) if known == "decode" else None
     places = tuple((node, _layer(run, node, known, layer, alone=len(nodes) == 1)) for node in nodes)
     graph = run.runner.model.graph
-    needs_pass = any(isinstance(graph[node].node, Tensor) for node in nodes)
+    needs_pass = any(is_expression(node) or isinstance(graph[node].node, Tensor) for node in nodes)
     return Wanted(places, known, step, run.work(known, step) if needs_pass else Pass((), 0))
 
 
 def _layer(run: Run, path: str, view: View, layer: int | None, *, alone: bool) -> int | None:
     model = run.runner.model
+    if is_expression(path):
+        run.runner.expressions.find(path)
+        return None if path.startswith(OUTER) else _in_range(run, 0 if layer is None else layer)
     resolved = model.graph[path]
     node = resolved.node
     if not isinstance(node, Tensor | Parameter):
@@ -135,14 +159,35 @@ def _layer(run: Run, path: str, view: View, layer: int | None, *, alone: bool) -
         raise NotComputed(f"{view} does not compute {path!r}. {node.absent}", "Choose another view.")
     if not resolved.in_blocks:
         return None
-    chosen = resolved.first_layer if layer is None else layer
-    if not 0 <= chosen < run.runner.n_layers:
-        raise NotFound(
-            f"There is no layer {chosen}: {model.name} has layers 0 to {run.runner.n_layers - 1}.",
-            "Layers count those of the model that ran.",
-        )
+    chosen = _in_range(run, resolved.first_layer if layer is None else layer)
     if alone and resolved.layers is not None and chosen not in resolved.layers:
         raise NotComputed(
             f"Layer {chosen} does not have {path!r}: it exists in {resolved.layers.words}.", "Choose another layer."
         )
     return chosen
+
+
+def _in_range(run: Run, layer: int) -> int:
+    if not 0 <= layer < run.runner.n_layers:
+        raise NotFound(
+            f"There is no layer {layer}: {run.runner.model.name} has layers 0 to {run.runner.n_layers - 1}.",
+            "Layers count those of the model that ran.",
+        )
+    return layer
+
+
+def _value(recording: Recording, node: str, layer: int | None) -> torch.Tensor | None:
+    turn = turn_of(node)
+    if turn is None:
+        return recording.last(node, layer)
+    values = recording.values.get((node, layer), [])
+    return values[turn - 1] if 1 <= turn <= len(values) else None
+
+
+def _axes(graph: Graph, node: str, value: torch.Tensor) -> tuple[str, ...]:
+    """Declared names; an expression that nobody has declared has axes without names."""
+    if is_expression(node):
+        return tuple(f"axis {index}" for index in range(value.ndim))
+    declared = graph[node].node
+    assert isinstance(declared, Tensor)
+    return declared.shape

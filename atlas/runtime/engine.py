@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -59,6 +60,9 @@ class Status:
     stage: str = "starting"
     progress: float | None = None
     error: AtlasError | None = None
+
+
+Made = TypeVar("Made")
 
 
 class _Cancelled(Exception):
@@ -249,6 +253,30 @@ class Engine:
         self, identity: str, nodes: Sequence[str], view: str, layer: int | None, step: int | None
     ) -> Future[dict[str, Captured]]:
         """As `tensors`, for a caller without an event loop. Raises what can be known at once."""
+        run, wanted = self._checked(identity, nodes, view, layer, step)
+
+        def make(known: dict[str, Captured], memory: Memory | None) -> dict[str, Captured]:
+            return known if memory is None else self._captures.make(run, wanted, memory, known)
+
+        return self._ask(run, wanted, make)
+
+    async def expressions(
+        self, identity: str, view: str, layer: int | None, step: int | None
+    ) -> tuple[ReferenceRunner, dict[str, list[torch.Tensor]]]:
+        """Every tensor that an expression of the reference code gives in one block, or, where `layer` is None, before
+        and after the blocks; by the expression's name, in order of appearance. Raises as `tensors`.
+        """
+        run, wanted = self._checked(identity, ["blocks/block-input"], view, layer, step)
+        inner = layer is not None
+
+        def make(_: dict[str, Captured], memory: Memory | None) -> dict[str, list[torch.Tensor]] | None:
+            return None if memory is None else self._captures.expressions(run, wanted, memory, inner=inner)
+
+        return run.runner, await asyncio.wrap_future(self._ask(run, wanted, make, keep=False))
+
+    def _checked(
+        self, identity: str, nodes: Sequence[str], view: str, layer: int | None, step: int | None
+    ) -> tuple[Run, Wanted]:
         run = self.run(identity)
         unfinished = run.status not in FINISHED
         if unfinished and view == "full":
@@ -258,12 +286,22 @@ class Engine:
             )
         if unfinished and view == "decode" and run.steps < (1 if step is None else step):
             raise Conflict(f"That decode step of the run {identity} is not computed yet.", "Ask again in a moment.")
-        wanted = checked(run, nodes, view, layer, step)
-        future: Future[dict[str, Captured]] = Future()
+        return run, checked(run, nodes, view, layer, step)
+
+    def _ask(
+        self,
+        run: Run,
+        wanted: Wanted,
+        make: Callable[[dict[str, Captured], Memory | None], Made | None],
+        *,
+        keep: bool = True,
+    ) -> Future[Made]:
+        """Have the engine's thread make something; without `keep` what is at hand already does not do."""
+        future: Future[Made] = Future()
 
         def serve() -> None:
             if not future.cancelled():
-                self._serve(run, wanted, future, serve)
+                self._serve(run, wanted, make, keep, future, serve)
 
         with self._wake:
             if self._stopping:
@@ -458,20 +496,32 @@ class Engine:
             self._shelf.write_status(run)
         run.tell()
 
-    def _serve(self, run: Run, wanted: Wanted, future: Future[dict[str, Captured]], again: Callable[[], None]) -> None:
+    def _serve(
+        self,
+        run: Run,
+        wanted: Wanted,
+        make: Callable[[dict[str, Captured], Memory | None], Made | None],
+        keep: bool,
+        future: Future[Made],
+        again: Callable[[], None],
+    ) -> None:
         """Answer one request, or put it with the run until what it needs has been computed."""
         try:
             if run.cancelled and run.status != "done":
                 raise NotFound(f"The run {run.id} was cancelled.", "Start it again with POST /api/runs.")
             if run.status == "failed":
                 raise Conflict(f"The run {run.id} failed.", "Start it again with POST /api/runs.")
-            found = self._captures.kept(run, wanted)
-            if len(found) < len(wanted.nodes):
+            known = self._captures.kept(run, wanted) if keep else {}
+            made: Made | None = None
+            if keep and len(known) == len(wanted.nodes):
+                made = make(known, None)
+            if made is None:
                 memory = self._memory_for(run, wanted, again)
                 if memory is None:
                     return
-                found = self._captures.make(run, wanted, memory, found)
-            future.set_result(found)
+                made = make(known, memory)
+            assert made is not None
+            future.set_result(made)
         except AtlasError as error:
             future.set_exception(error)
         except Exception as error:  # the engine must go on

@@ -12,8 +12,12 @@ from atlas import __version__
 from atlas.catalog import Catalog, open_catalog
 from atlas.render.assets import static_dir, templates_dir
 from atlas.settings import Settings
-from atlas.web import api, meanings, pages, problems, runs, tensors
+from atlas.web import api, expressions, meanings, metrics, pages, problems, runs, tensors
+from atlas.web.access import Access, HostCheck, OriginCheck
+from atlas.web.limits import RequestLimit, Streams, TimeLimit
 from atlas.web.live_values import LiveValues
+from atlas.web.metrics import Metrics, Observed
+from atlas.web.page_cache import PageCache, conditions
 from atlas.web.security import BodyLimit, RequestId, SecurityHeaders
 from atlas.web.site import Site
 from atlas.web.static_files import VersionedFiles
@@ -54,12 +58,16 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     app.state.settings = settings
     app.state.catalog = catalog
     app.state.backend = backend
+    app.state.streams = Streams(settings.max_streams, settings.max_streams_per_client)
+    app.state.metrics = Metrics(app.state.streams)
     app.state.site = Site(catalog, Templates(templates_dir(), files), backend)
     problems.install(app)
     app.include_router(api.router)
     app.include_router(runs.router)
+    app.include_router(expressions.router)
     app.include_router(tensors.router)
     app.include_router(meanings.router)  # ends with the address that takes any node's path
+    app.include_router(metrics.router)
     app.include_router(pages.router)
     app.mount("/static", files)
 
@@ -70,8 +78,16 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
         compresslevel=5,
         exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *NUMBERS),
     )
+    app.add_middleware(PageCache, conditions=lambda: conditions(catalog, backend))
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(OriginCheck, settings=settings)
+    app.add_middleware(Access, settings=settings)
+    if settings.requests_per_minute:
+        app.add_middleware(RequestLimit, a_minute=settings.requests_per_minute)
+    app.add_middleware(TimeLimit, seconds=settings.request_seconds)
+    app.add_middleware(HostCheck, settings=settings)
     app.add_middleware(problems.LastHandler, owner=app)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Observed, metrics=app.state.metrics)
     app.add_middleware(RequestId)
     return app

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ from atlas.catalog import Model
 from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter, Tensor
 from atlas.runtime.checkpoints import Checkpoint
+from atlas.runtime.expressions import OUTER, Expressions, is_expression
 from atlas.runtime.flow import Flow
 from atlas.runtime.recorder import Recorder, Recording, Site
 from atlas.runtime.watch import Loaded
@@ -64,9 +66,17 @@ class Watched:
         self.loaded = loaded
         self._sites: dict[str, Site] = {}
 
+    @cached_property
+    def expressions(self) -> Expressions:
+        """Every expression of the reference code."""
+        nodes = self.model.graph.nodes.values()
+        return Expressions(self.loaded, {n.path: n.node for n in nodes if isinstance(n.node, Tensor)})
+
     def site(self, path: str) -> Site:
-        """Where a tensor is captured. Raises `AnchorError`."""
+        """Where a tensor, or an expression by its name, is captured. Raises `AnchorError` and `NotFound`."""
         known = self._sites.get(path)
+        if known is None and is_expression(path):
+            known = self._sites[path] = replace(self.expressions.find(path).site, key=path)
         if known is None:
             node = self.model.graph[path].node
             assert isinstance(node, Tensor)
@@ -125,6 +135,12 @@ class ReferenceRunner(Watched, ABC):
     @abstractmethod
     def weight(self, name: str) -> torch.Tensor:
         """A parameter by its name in the reference code. Raises `NotFound`."""
+
+    def parts(self, path: str) -> tuple[Part, ...]:
+        """The parts of a pass that may compute a node, or an expression by its name."""
+        if is_expression(path):
+            return ("before", "after") if path.startswith(OUTER) else ("block",)
+        return (self.part(path),)
 
     def part(self, path: str) -> Part:
         """Which part of a pass computes a node: by its place in the declaration, in order of data flow."""
