@@ -113,7 +113,7 @@ def test_an_architecture_is_one_file(more: Path, store: SourceStore) -> None:
 
 def test_files_that_declare_nothing_are_passed_over(more: Path) -> None:
     (more / "_numbers.py").write_text("raise RuntimeError('imported')\n")
-    (more / "helpers_only.py").write_text("VALUE = 1\n")
+    (more / "numbers_only.py").write_text("VALUE = 1\n")
     assert set(found_architectures()) >= {"llama"}
 
 

@@ -110,12 +110,11 @@ def _look_up(catalog: Catalog, chosen: Settings, model: str, node: str | None) -
     if model not in catalog and any(choice.model == model for choice in chosen.checkpoint):
         return  # its checkpoint says what it is
     graph = catalog[model].graph
-    if node is not None and not isinstance(graph[node].node, Quantity):
+    found = graph[node] if node is not None else None
+    if found is not None and not isinstance(found.node, Quantity):
+        near = f"such as {found.outputs[0]!r}" if found.outputs else "one of its parts"
         raise BadRequest(
-            f"{node!r} is of the kind {graph[node].kind}, which has no values of its own.",
-            f"Give a tensor, such as {graph[node].outputs[0]!r}."
-            if graph[node].outputs
-            else "Give one of its tensors.",
+            f"{node!r} is of the kind {found.kind}, which has no values of its own.", f"Give a tensor, {near}."
         )
 
 

@@ -22,7 +22,7 @@ from .conftest import Atlas, Start, finish
 
 def get(address: str) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
