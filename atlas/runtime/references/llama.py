@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import sys
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -23,9 +23,10 @@ from atlas.errors import CheckpointError, NotFound, SourceMismatch
 from atlas.graph.axes import View
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.recorder import Recorder, Recording, Site, storage_key
-from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint, TrueSize
+from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint, TrueSize, Watched
 from atlas.runtime.watch import Loaded
 
+_log = logging.getLogger(__name__)
 MODULE = "llama_models.llama3.model"
 ARGUMENTS = (
     "dim",
@@ -45,10 +46,12 @@ MOST_TRACED = 64  # sequences, and positions of each, at true size
 
 def prepare() -> None:
     """Start the process group and the model parallelism that the reference asks for, once per process."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import fairscale.nn.model_parallel.initialize as parallel
 
+        # It prints what it does; standard output is the whole process's, and others may be writing to it.
+        parallel.print = _log.debug
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
         if not parallel.model_parallel_is_initialized():
@@ -260,6 +263,19 @@ class TrueSizeRunner(TrueSize):
     """Any size of Llama, without weights."""
 
     full_is_prefill = True
+
+    @staticmethod
+    def configured(model: Model, computed: int, before: int) -> Recording:
+        watched = Watched(model, load_reference(model))
+        built = Recorder(watched.sites(watched.captured_nodes("build")))
+        passed = Recorder(watched.sites(watched.captured_nodes("pass")))
+        with built:  # no block and one token: what is left depends on no weight, those of the token aside
+            hollow = _transformer(
+                watched.loaded, {**model.config, "n_layers": 0, "vocab_size": 1}, 1, before + computed
+            )
+        with torch.inference_mode(), passed:
+            hollow(torch.zeros(1, computed, dtype=torch.long), before)
+        return Recording({**built.recording.values, **passed.recording.values})
 
     def __init__(self, model: Model) -> None:
         """Raises `SourceMismatch` and `EnvironmentUnfit`."""
