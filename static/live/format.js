@@ -35,11 +35,19 @@ export function count(value) {
   return value.toLocaleString("en-US");
 }
 
-/** A probability as a percentage, with what is too small for one said so. */
+/** A probability as a percentage of two or three digits. */
 export function percent(share) {
-  if (share >= 0.9995) return "100 %";
-  if (share >= 0.001) return `${(100 * share).toPrecision(3)} %`;
-  return share > 0 ? `${share.toExponential(1).replace("-", "−")}` : "0";
+  const hundred = 100 * share;
+  if (hundred >= 99.95) return "100 %";
+  if (hundred >= 0.1) return `${hundred.toPrecision(3)} %`;
+  if (hundred >= 0.001) return `${Number(hundred.toPrecision(2))} %`;
+  return hundred > 0 ? `${hundred.toExponential(0).replace("-", "−")} %` : "0 %";
+}
+
+/** A size in bytes. */
+export function bytes(size) {
+  const [unit, word] = size >= 1e6 ? [1e6, "MB"] : [1e3, "kB"];
+  return `${Number((size / unit).toPrecision(2)).toLocaleString("en-US")} ${word}`;
 }
 
 /** A token with its white space visible. */

@@ -146,9 +146,9 @@ export function createHeatmap(canvas, handlers) {
     context.restore();
   }
 
-  /** The value of an element, if the tile that holds it at the bottom is here: {value, flag}. */
+  /** The value of an element, if the tile that holds it at the bottom is here: {value, flag}. Null while another scene comes. */
   function valueAt(row, column) {
-    if (!scene) return null;
+    if (!scene || (coming && coming.key !== scene.key)) return null;
     const tile = { row: Math.floor(row / geometry.TILE), column: Math.floor(column / geometry.TILE) };
     return read({ row: 0, column: 0 }, tile, row % geometry.TILE, column % geometry.TILE);
   }

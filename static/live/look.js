@@ -69,15 +69,16 @@ export function otherAxes(summary, { rows, columns }) {
 
 /**
  * The bounds of a colour scale: {kind, low, high, mode}. `mode` is robust, full, or fixed with `low:high`.
- * Shares run up to 1 whatever the tensor; a diverging scale is symmetric.
+ * Shares run up to 1 whatever the tensor; a diverging scale is symmetric; angles go from -pi to pi.
  */
-export function boundsOf(summary, kind, range) {
+export function boundsOf(summary, kind, range, part = null) {
   const { stats, ranges, presentation } = summary;
-  const scale = kind || presentation.scale;
+  const scale = kind || (part === "magnitude" ? "sequential" : presentation.scale);
   const fixed = /^(-?[\d.e+-]+):(-?[\d.e+-]+)$/.exec(range ?? "");
   if (fixed) return { kind: scale, low: Number(fixed[1]), high: Number(fixed[2]), mode: "fixed" };
   const mode = range === "full" ? "full" : "robust";
   if (stats.min === null || ranges === null) return { kind: scale, low: scale === "diverging" ? -1 : 0, high: 1, mode };
+  if (part === "angle") return { kind: "diverging", low: -Math.PI, high: Math.PI, mode: "full" };
   const reach = mode === "full" ? stats.abs_max : Math.min(ranges.abs_high, stats.abs_max);
   if (scale === "diverging") return { kind: scale, low: -reach, high: reach, mode };
   const shares = presentation.scale === "log";

@@ -10,7 +10,7 @@ import { createHeatmap } from "./heatmap.js";
 import { createHover } from "./hover.js";
 import { attachKeys } from "./keyboard.js";
 import { drawLegend, histogramFor, legendWords } from "./legend.js";
-import { boundsOf, headOf, indexOf, onPlane, planeAxes, sceneOf, tensorPath, withPlace } from "./look.js";
+import { boundsOf, headOf, indexOf, onPlane, partOf, planeAxes, sceneOf, tensorPath, withPlace } from "./look.js";
 import { showChecks, showShape, showStats } from "./facts.js";
 
 const STILL = 350; // milliseconds without a change before what takes longer is asked for
@@ -59,7 +59,7 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
   new ResizeObserver(() => legend()).observe(el("legend"));
 
   const plane = () => planeAxes(summary, store.get());
-  const sizes = () => heatmap.scene()?.size ?? { rows: 1, columns: 1 };
+  const sizes = () => scene(summary).size;
 
   store.listen((_, changed) => {
     if (!run) return;
@@ -94,7 +94,7 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
   function take(next) {
     const first = summary === null || summary.node !== next.node || summary.dtype !== next.dtype;
     summary = next;
-    if (first) bounds = boundsOf(summary, store.get().scale, store.get().range);
+    if (first) bounds = boundsOf(summary, store.get().scale, store.get().range, partOf(summary, store.get()));
     keepRange();
     showStats(section, summary);
     showShape(section, summary);
@@ -110,7 +110,7 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
 
   /** The range stays when layer or step change; the address then says it in numbers, so that it restores the picture. */
   function keepRange() {
-    const fresh = boundsOf(summary, store.get().scale, store.get().range);
+    const fresh = boundsOf(summary, store.get().scale, store.get().range, partOf(summary, store.get()));
     const same = fresh.low === bounds.low && fresh.high === bounds.high;
     held = same ? null : [bounds.low, bounds.high].map(value => value.toPrecision(4)).join(":");
     store.touch();
@@ -203,7 +203,8 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
   function legend(pointed = null) {
     if (!bounds || !summary) return;
     const scale = createScale(bounds.kind, bounds.low, bounds.high);
-    const histogram = histogramFor(summary, scale, bounds.mode);
+    const whole = [null, "real"].includes(partOf(summary, store.get()));
+    const histogram = whole ? histogramFor(summary, scale, bounds.mode) : null; // statistics are over both parts
     drawLegend(el("legend"), { scale, palette: palette(bounds.kind, colors.dark), histogram, inks: inks(), pointed });
     el("legend-text").textContent = legendWords(scale, bounds.mode, summary.stats);
   }
@@ -211,7 +212,7 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
   /** Takes the range from the tensor that is shown. */
   function fit() {
     if (!summary) return;
-    bounds = boundsOf(summary, store.get().scale, store.get().range);
+    bounds = boundsOf(summary, store.get().scale, store.get().range, partOf(summary, store.get()));
     held = null;
     store.touch();
     recolor();
@@ -226,6 +227,8 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
     pin,
     load,
     context: () => (summary ? context() : null),
+    /** The scene of what is loaded; the heatmap shows it as soon as its tiles are there. */
+    scene: () => (summary ? scene(summary) : null),
     /** What the address must say beyond the store: the range that was kept. */
     kept: () => ({ range: held }),
     /** `follower(context)` hears of every tensor and cell that is shown. */
