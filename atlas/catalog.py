@@ -13,6 +13,7 @@ import pkgutil
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,7 @@ from atlas.graph.evidence import Evidence
 from atlas.graph.nodes import Architecture, Component, Operation, Parameter, Tensor
 from atlas.graph.resolve import Graph
 from atlas.models.entry import CitedConfiguration, ModelEntry, StatedConfiguration
-from atlas.provenance.citations import Citation, cite, constants
+from atlas.provenance.citations import Citation, cite, constants, numbers
 from atlas.provenance.locks import Locks
 from atlas.provenance.resolution import Module, Place
 from atlas.provenance.store import SourceStore
@@ -42,9 +43,7 @@ class Model:
         self.entry = entry
         self.store = store
         stated = entry.configuration
-        self.config: Config = (
-            constants(stated.file, stated.values, store) if isinstance(stated, CitedConfiguration) else stated.values
-        )
+        self.config: Config = read_configuration(stated, store)
         self.architecture: Architecture = declaration.declare(self.config)
         self.graph = Graph(self.architecture)
         self._evidence: dict[str, tuple[Citation, ...]] = {}
@@ -124,7 +123,7 @@ class Model:
         if isinstance(node, Component):
             return f"self.{node.module.rsplit('.', 1)[-1]}" if node.module and "{layer}" not in node.module[-7:] else ""
         if isinstance(node, Parameter):
-            return f"self.{node.weight.removeprefix('layers.{layer}.')}"
+            return f"self.{node.weight.rpartition('{layer}.')[2]}"
         place = self.place(path)
         if place is None:
             return ""
@@ -137,6 +136,31 @@ class Model:
         if isinstance(node, Tensor):
             return _named(node.hook) or re.sub(r"\s+", " ", place.text)
         return re.sub(r"\s+", " ", place.text)
+
+
+def read_configuration(stated: CitedConfiguration | StatedConfiguration, store: SourceStore) -> Config:
+    """The numbers that a model is declared with.
+
+    Raises `SourceError` where the file that has them is missing, and `DeclarationError` where it says something else
+    than what is stated here.
+    """
+    if isinstance(stated, StatedConfiguration):
+        return stated.values
+    if stated.stated is not None and not store.available(stated.file):
+        return stated.stated
+    anchors = (stated.values, *stated.also)
+    if stated.stated is None and len(anchors) == 1 and store.read(stated.file).module.is_dictionary(stated.values):
+        return constants(stated.file, stated.values, store)
+    found = {name: value for anchor in anchors for name, value in numbers(stated.file, anchor, store).items()}
+    if stated.stated is None:
+        return found
+    for theirs, ours in stated.names.items():
+        if found.get(theirs) != stated.stated[ours]:
+            raise DeclarationError(
+                f"{stated.file} says {theirs} = {found.get(theirs)}, the entry {ours} = {stated.stated[ours]}.",
+                "Mend the entry: the file is the pinned one.",
+            )
+    return stated.stated
 
 
 def open_store(data_dir: Path) -> SourceStore:
@@ -191,6 +215,40 @@ class Catalog:
             hint = f"Did you mean {near[0]!r}?" if near else "GET /api/models lists them."
             raise NotFound(f"There is no model {model!r}.", hint, nearest=near[0] if near else None)
         return entry
+
+    def small(self, architecture: str) -> Model:
+        """A model of an architecture at the size that its declaration gives for checks.
+
+        Raises `NotFound` for an architecture that is not there or gives no such size.
+        """
+        declaration = self.architectures.get(architecture)
+        values = getattr(declaration, "SMALL", None)
+        if declaration is None or values is None:
+            known = sorted(name for name, module in self.architectures.items() if hasattr(module, "SMALL"))
+            raise NotFound(
+                f"There is no small model of the architecture {architecture!r}.", f"There are {', '.join(known)}."
+            )
+        entry = ModelEntry(
+            id=f"untrained-{architecture.replace('_', '-')}",
+            name=f"{declaration.declare(values).name}, small and untrained",
+            publisher="OpenModelAtlas",
+            released=max((known.released for known in self if known.architecture == architecture), default=date.min),
+            architecture=architecture,
+            configuration=StatedConfiguration(
+                values=values,
+                claim="A size for checks, stated in the declaration itself. The weights are random numbers.",
+                repository="OpenModelAtlas",
+                revision="",
+                path=f"atlas/architectures/{architecture}.py",
+                url="/how-to-read",
+                sha256="",
+                license="Apache-2.0",
+                license_url="/how-to-read",
+            ),
+            size="untrained",
+            tied_embeddings=bool(values.get("tie_word_embeddings")),
+        )
+        return Model(entry, declaration, self.store)
 
     def add(self, entry: ModelEntry) -> None:
         """Add or replace a model, for a reader's own checkpoint."""

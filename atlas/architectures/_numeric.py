@@ -43,3 +43,22 @@ def sigmoid(x: Array) -> Array:
 def silu(x: Array) -> Array:
     """x times the logistic sigmoid of x (Elfwing et al., 2017; Ramachandran et al., 2017)."""
     return x * sigmoid(x)
+
+
+def linear(x: Array, weight: Array) -> Array:
+    """x W^T, the weight stored [out, in], over the last axis."""
+    result: Array = x @ weight.T
+    return result
+
+
+def shifted(x: Array, weight: Array, bias: Array) -> Array:
+    """x W^T + b, the weight stored [out, in], over the last axis."""
+    result: Array = linear(x, weight) + bias
+    return result
+
+
+def gelu(x: Array) -> Array:
+    """x Phi(x), by the hyperbolic tangent that approximates the normal distribution (Hendrycks and Gimpel, 2016)."""
+    inner: Array = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    result: Array = 0.5 * x * (1 + np.tanh(inner))
+    return result

@@ -11,15 +11,21 @@ from atlas.graph.evidence import Evidence, SourceRef
 
 
 class CitedConfiguration(Frozen):
-    """A configuration read from the source itself: `values` leads to a dictionary of plain numbers.
+    """A configuration read from the source itself: `values` leads to a dictionary of plain numbers, or to a class or a
+    call, whose numbers are taken; those of `also` come on top.
 
-    `shown` are the anchors whose lines a page prints.
+    `shown` are the anchors whose lines a page prints. Where no installed package carries the file, the numbers are
+    `stated` here and the lines are kept in its lock; once the file is fetched, each of `names` (its name there to its
+    name here) is compared with it.
     """
 
     file: SourceRef
     values: Anchor
     shown: tuple[Anchor, ...]
     claim: str
+    also: tuple[Anchor, ...] = ()
+    stated: Mapping[str, int | float | bool | None] | None = None
+    names: Mapping[str, str] = {}
 
 
 class StatedConfiguration(Frozen):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+import contextlib
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from atlas.errors import AnchorError, SourceMismatch, SourceUnavailable
 from atlas.graph.anchors import Anchor
@@ -14,6 +16,14 @@ from atlas.provenance.resolution import Module
 from atlas.provenance.store import SourceStore
 
 Lines = tuple[int, int]
+Number = int | float | bool | None
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+}
 
 
 class Piece(Frozen):
@@ -126,6 +136,56 @@ def constants(ref: SourceRef, entry: Anchor, store: SourceStore) -> Mapping[str,
             raise AnchorError(f"{ref}: {literal!r} is no number.", "Anchor another dictionary.")
         values[str(key.value)] = literal
     return values
+
+
+def numbers(ref: SourceRef, entry: Anchor, store: SourceStore) -> Mapping[str, Number]:
+    """The numbers that a class gives its fields, a call its keywords, or a dictionary its entries; others are left out.
+
+    Sums and products of numbers are numbers. An entry of a dictionary in a class is named `field.entry`. Raises
+    `AnchorError` where there are none.
+    """
+    node = store.read(ref).module.resolve(entry).node
+    found: dict[str, Number] = {}
+    for name, value in _named_values(node):
+        for key, part in _named_values(value) if isinstance(value, ast.Dict) else (("", value),):
+            with contextlib.suppress(ValueError):
+                found[f"{name}.{key}" if key else name] = _number(part)
+    if not found:
+        raise AnchorError(f"{entry} in {ref} has no numbers.", "Anchor a class, a call or a dictionary that has.")
+    return found
+
+
+def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(node, ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+                yield ast.unparse(statement.target), statement.value
+            elif isinstance(statement, ast.Assign):
+                yield from ((ast.unparse(target), statement.value) for target in statement.targets)
+    elif isinstance(node, ast.Call):
+        yield from ((keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant):
+                yield str(key.value), value
+
+
+def _number(node: ast.expr) -> Number:
+    """What a literal, or arithmetic of literals, is worth. Raises `ValueError` for anything else."""
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, bool | int | float)):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_operand(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(node.op)](_operand(node.left), _operand(node.right))
+    raise ValueError(ast.unparse(node))
+
+
+def _operand(node: ast.expr) -> int | float:
+    value = _number(node)
+    if value is None:
+        raise ValueError("None takes no part in arithmetic")
+    return value
 
 
 def _module(store: SourceStore, ref: SourceRef) -> tuple[Module | None, str]:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,8 +28,36 @@ from atlas.runtime.tokens import Tokenizer
 
 _log = logging.getLogger(__name__)
 
-Format = Literal["gguf"]
+Format = Literal["gguf", "untrained"]
 _READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_llama.read}
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A file that is mapped: whoever cuts it short takes the process with it, as soon as it reads there.
+
+    A file of another inode, or none, at its path is none of our business: what is mapped is kept by the mapping.
+    """
+
+    path: Path
+    stamp: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        return cls(path, _stamp(path))
+
+    @property
+    def has_changed(self) -> bool:
+        try:
+            now = _stamp(self.path)
+        except OSError:
+            return False
+        return now[0] == self.stamp[0] and now != self.stamp
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -38,8 +66,8 @@ class Checkpoint:
 
     `config` has the names of Meta's `ModelArgs` (no `ffn_dim_multiplier` where none is needed), and
     `context_length` and `tied_embeddings` beside them. `quantization` is the type that most of the weights
-    were stored in, None for float32. `tensors` are by Meta's names, float32, mapped from the converted
-    copy: do not write to them. Where the unembedding is tied, "output.weight" is the same tensor as
+    were stored in, None for float32. `tensors` are by Meta's names, float32, in memory or (`mapped`) mapped from the
+    converted copy: do not write to them. Where the unembedding is tied, "output.weight" is the same tensor as
     "tok_embeddings.weight", and counts once in `parameter_count`. `sha256` is that of the file at `path`;
     `files` are all files it is made of, with their hashes. `warnings` are sentences about what a reader
     should know of these weights.
@@ -57,6 +85,15 @@ class Checkpoint:
     tokenizer: Tokenizer
     warnings: tuple[str, ...]
     files: Mapping[Path, str]
+    mapped: Mapped | None = None
+
+    def require_whole(self) -> None:
+        """Raises CheckpointError where the weights are mapped from a file that has been changed since."""
+        if self.mapped is not None and self.mapped.has_changed:
+            raise CheckpointError(
+                f"The weights in {self.mapped.path} were changed while they are in use.",
+                "Start the server again: it makes that copy again.",
+            )
 
 
 @dataclass(frozen=True)
@@ -72,9 +109,10 @@ class FileCheck:
         return self.found == self.expected
 
 
-def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None) -> Checkpoint:
+def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None, in_memory: int = 0) -> Checkpoint:
     """Opens a checkpoint; the first time it is converted, and the copy kept in `data_dir`.
 
+    Weights of at most `in_memory` bytes are read into memory, so that nothing done to the copy matters any more.
     Raises CheckpointError if the file cannot be used, StorageError if the copy cannot be written.
     """
     form = _format_of(path)
@@ -84,13 +122,13 @@ def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None
         raise _unreadable(path, error) from error
     directory = data_dir / "checkpoints" / sha256[:16]
     try:
-        return _checkpoint(path, form, load(directory, sha256, data_dir))
+        return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory)
     except NotWhole as reason:
         if directory.exists():
             _log.warning("The converted copy in %s is made again: %s.", directory, reason)
     with only_builder(directory.parent, progress):
         with contextlib.suppress(NotWhole):  # another process may have made it while this one waited
-            return _checkpoint(path, form, load(directory, sha256, data_dir))
+            return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory)
         try:
             conversion = _READERS[form](path)
         except OSError as error:
@@ -98,7 +136,7 @@ def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None
         with storage_errors("write the converted copy of the weights", directory.parent):
             write(conversion, form, sha256, directory, data_dir, progress)
         try:
-            return _checkpoint(path, form, load(directory, sha256, data_dir))
+            return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory)
         except NotWhole as reason:
             raise StorageError(
                 f"The converted copy in {directory} was written, but cannot be read back: {reason}.",
@@ -130,14 +168,15 @@ def _format_of(path: Path) -> Format:
     except OSError as error:
         raise _unreadable(path, error) from error
     if magic != gguf_file.MAGIC:
-        raise CheckpointError(f"{path} is in none of the formats that are read ({', '.join(get_args(Format))}).", hint)
+        raise CheckpointError(f"{path} is in none of the formats that are read ({', '.join(_READERS)}).", hint)
     return "gguf"
 
 
-def _checkpoint(path: Path, form: Format, converted: Converted) -> Checkpoint:
-    """Maps the copy. Raises NotWhole if it does not hold what its manifest says."""
+def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int) -> Checkpoint:
+    """Maps the copy, or reads it. Raises NotWhole if it does not hold what its manifest says."""
     manifest = converted.manifest
     try:
+        mapped: Mapped | None = Mapped.of(converted.weights)
         with safe_open(converted.weights, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     except (OSError, SafetensorError) as error:
@@ -146,6 +185,8 @@ def _checkpoint(path: Path, form: Format, converted: Converted) -> Checkpoint:
     if shapes != manifest.shapes:
         raise NotWhole("its weights are not those that its manifest names")
     count = sum(tensor.numel() for tensor in tensors.values())
+    if sum(tensor.nbytes for tensor in tensors.values()) <= in_memory:
+        tensors, mapped = {name: tensor.clone() for name, tensor in tensors.items()}, None
     if manifest.config["tied_embeddings"]:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     return Checkpoint(
@@ -161,6 +202,7 @@ def _checkpoint(path: Path, form: Format, converted: Converted) -> Checkpoint:
         tokenizer=converted.tokenizer,
         warnings=tuple(manifest.warnings),
         files={path: manifest.source_sha256, **converted.files},
+        mapped=mapped,
     )
 
 

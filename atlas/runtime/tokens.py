@@ -209,6 +209,11 @@ def _gpt2_alphabet() -> dict[str, int]:
 _ALPHABET = _gpt2_alphabet()
 
 
+def byte_alphabet() -> list[str]:
+    """GPT-2's characters for the bytes 0 to 255, in that order."""
+    return sorted(_ALPHABET, key=_ALPHABET.__getitem__)
+
+
 def _checked(vocabulary: Vocabulary, ids: dict[str, int]) -> list[tuple[str, str]]:
     """The merges as pairs. Refuses what the library would panic at, and what would fail only at some later
     text.

@@ -80,7 +80,11 @@ def _configuration(model: Model) -> Iterator[Result]:
     except AtlasError as error:
         yield _broken(what, subject, error)
         return
-    inside = any(first <= values[0] and values[1] <= last for first, last in shown)
+    # Of a class, the fields that have the numbers are shown, without what stands around them.
+    inside = any(
+        (first <= values[0] and values[1] <= last) or (values[0] <= first and last <= values[1])
+        for first, last in shown
+    )
     yield Result(
         kind=KIND,
         status="passed" if inside else "failed",
