@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from atlas.settings import Settings
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from atlas.runtime.checkpoints import Checkpoint
     from atlas.runtime.engine import Engine
     from atlas.runtime.references.base import ReferenceRunner
+
+# How long an example takes says more of the machine's load than of the code.
+hypothesis.settings.register_profile(
+    "atlas", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("atlas")
+
+
+# The in-process client calls itself this, and asks faster than any reader.
+os.environ.setdefault("ATLAS_ALLOWED_HOST", "testserver")
+os.environ.setdefault("ATLAS_REQUESTS_PER_MINUTE", "0")
 
 
 @pytest.fixture(scope="session")

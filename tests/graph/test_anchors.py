@@ -32,6 +32,8 @@ from atlas.render.assets import sources_dir
         (at("f").inside(at("g").call("h")), "f inside g.call(h)"),
         (at("f").through(at("g").returns()), "f through g.returns"),
         (at("f").inside(at("g")).through(at("h")), "f inside g through h"),
+        (at("f").returns().where("kind", "full-1.5"), "f.returns where kind=full-1.5"),
+        (at("f").where("k", "v").inside(at("g").where("k", "w")), "f where k=v inside (g where k=w)"),
         (at("f").inside(at("g").through(at("h"))), "f inside (g through h)"),
         (at("f").inside(at("g").inside(at("h"))), "f inside (g inside h)"),
         (at("Tree.left").returns(), "'Tree.left'.returns"),
@@ -106,6 +108,8 @@ def anchors(draw: st.DrawFn, depth: int = 2) -> Anchor:
             anchor = anchor.arg(draw(st.integers(0, 12)))
         else:
             anchor = getattr(anchor, kind)
+    if draw(st.booleans()):
+        anchor = anchor.where(draw(words), draw(st.from_regex(r"[\w.-]{1,8}", fullmatch=True)))
     if depth and draw(st.booleans()):
         anchor = anchor.inside(draw(anchors(depth=depth - 1)))
     if depth and draw(st.booleans()):
