@@ -18,7 +18,7 @@ from atlas.errors import DeclarationError
 from atlas.graph.evidence import Evidence
 from atlas.provenance.citations import Citation, Lines, Piece
 from atlas.provenance.locks import Lock
-from atlas.provenance.resolution import Span
+from atlas.provenance.resolution import Module, Span
 from atlas.render.code import CodeSpan, excerpt_html
 from atlas.web.contexts import CodeColumn, CodeFile, Excerpt, LineRange, Source
 from atlas.web.prose import inline
@@ -212,16 +212,30 @@ def _places(model: Model) -> tuple[tuple[str, Span], ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=64)
+def _expressions(module: Module) -> tuple[tuple[Span, str], ...]:
+    """Every expression outside constructors that an instruction computes, with its name."""
+    return tuple(
+        (place.span, place.expression)
+        for function in module.functions()
+        if not function.endswith("__init__")
+        for place in module.expressions(function)
+        if place.span is not None
+    )
+
+
 def _spans(model: Model, path: str) -> tuple[CodeSpan, ...]:
-    """The marks of the reference code. Of several nodes at one place, the nearest to the page's own."""
+    """The marks of the reference code: every expression, and the node that it computes. Of several nodes at one place,
+    the nearest to the page's own."""
     nearest: dict[Span, str] = {}
     for node, span in _places(model):
         known = nearest.get(span)
         if known is None or _nearness(model, node, path) > _nearness(model, known, path):
             nearest[span] = node
+    expressions = dict(_expressions(model.reference_module))
     return tuple(
-        CodeSpan(first_line=a, first_col=c, last_line=b, last_col=d, node=node)
-        for (a, b, c, d), node in nearest.items()
+        CodeSpan(a, c, b, d, node=nearest.get((a, b, c, d), ""), expression=expressions.get((a, b, c, d), ""))
+        for a, b, c, d in {**expressions, **nearest}
     )
 
 
