@@ -19,6 +19,7 @@ from atlas.graph.nodes import Parameter, Tensor
 from atlas.inspection.checks import Subject
 from atlas.inspection.frames import Pass as Facts
 from atlas.inspection.frames import pass_of
+from atlas.runtime.adoption import adopt
 from atlas.runtime.captures import Captured
 from atlas.runtime.checkpoints import open_checkpoint
 from atlas.runtime.recorder import Recording, Site
@@ -147,10 +148,10 @@ def _witness(subject: Subject, model: Model) -> Witness:
         return kept
     data_dir = subject.settings.data_dir
     paths = {choice.model: choice.path for choice in subject.settings.checkpoint}
-    if model.id in paths:
-        checkpoint = open_checkpoint(paths[model.id], data_dir, subject.progress)
-    elif model.id == subject.catalog.default.id:
-        checkpoint = open_checkpoint(fetch_default(data_dir, subject.progress), data_dir, subject.progress)
+    if model.id in paths or model.id == subject.catalog.default.id:
+        path = paths.get(model.id) or fetch_default(data_dir, subject.progress)
+        checkpoint = open_checkpoint(path, data_dir, subject.progress)
+        model = adopt(subject.catalog, model.id, checkpoint)
     else:
         checkpoint = untrained(model)
     module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
