@@ -6,7 +6,9 @@ request, since it brings torch.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
@@ -125,13 +127,16 @@ def engine_of(request: Request) -> Engine:
 
 
 def viewer_of(request: Request) -> Viewer:
-    """The app's viewer, made on first use."""
+    """The app's viewer, made on first use: one for each event loop that serves it, since tasks belong to a loop."""
     state = request.app.state
-    if getattr(state, "viewer", None) is None:
+    if not hasattr(state, "viewers"):
+        state.viewers = WeakKeyDictionary()
+    loop = asyncio.get_running_loop()
+    if loop not in state.viewers:
         from atlas.inspection.viewing import Viewer
 
-        state.viewer = Viewer()
-    viewer: Viewer = state.viewer
+        state.viewers[loop] = Viewer()
+    viewer: Viewer = state.viewers[loop]
     return viewer
 
 
