@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from atlas.errors import DeclarationError
 from atlas.graph.nodes import Cache, Node, Operation, Parameter, Tensor, Use
 from atlas.graph.resolve import Graph, Resolved
 from atlas.inspection.arrays import Array
@@ -139,11 +140,20 @@ def bind(
 
 
 def evaluate(bound: Bound, output: str) -> Array:
-    """The output that the reference gives for a node, float64 or complex128."""
+    """The output that the reference gives for a node, float64 or complex128.
+
+    Raises `DeclarationError` where these inputs do not fit the reference.
+    """
     node = bound.operation.node
     assert isinstance(node, Operation)
-    with np.errstate(all="ignore"):  # what is no number is compared in place
-        made = node.reference(**bound.arguments)
+    try:
+        with np.errstate(all="ignore"):  # what is no number is compared in place
+            made = node.reference(**bound.arguments)
+    except (ValueError, IndexError, TypeError, ArithmeticError) as error:
+        raise DeclarationError(
+            f"The reference of {node.path!r} cannot be evaluated on what was captured: {error}.",
+            "Compare its axes with those of its inputs.",
+        ) from error
     values = made if isinstance(made, tuple) else (made,)
     value: Array = np.asarray(values[bound.operation.outputs.index(output)])
     return value

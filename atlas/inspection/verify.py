@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from atlas.catalog import Model
-from atlas.errors import SourceError
+from atlas.errors import DeclarationError, SourceError
 from atlas.graph.nodes import Operation, Parameter, Tensor
 from atlas.inspection.answers import Checks, EquationCheck, ShapeCheck, SourceCheck
 from atlas.inspection.arrays import as_array, dtype_name
@@ -85,7 +85,10 @@ def check_equation(
     bound = bind(model.graph, maker, node, run_facts, everything)
     if isinstance(bound, str):
         return EquationCheck(ok=None, operation=maker.path, why=bound)
-    result = compare(bound, node, found, captured.axes, dtype_name(captured.tensor))
+    try:
+        result = compare(bound, node, found, captured.axes, dtype_name(captured.tensor))
+    except DeclarationError as error:
+        return EquationCheck(ok=False, operation=maker.path, why=str(error))
     why = ""
     if result.rows_checked == 0 and result.rows:
         why = "The reference gives another shape."
