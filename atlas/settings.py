@@ -81,6 +81,7 @@ class Settings(BaseSettings):
         (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."
     )
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")
+    no_recheck: bool = Field(False, description="Do not check models that no record speaks of beside the server.")
     weights_in_memory: int = Field(
         4 << 30, ge=0, description="Weights up to so many bytes are read into memory; larger ones stay in their file."
     )

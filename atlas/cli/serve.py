@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from atlas.cli.options import settings, settings_options
+from atlas.cli.rechecks import rechecks
 from atlas.cli.terminal import note, require_positions, stages
 from atlas.errors import EnvironmentUnfit
 from atlas.settings import Settings
@@ -82,7 +83,11 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
         )
     )
     try:
-        with _greeting(server, url(listening)), stages(lambda: backend.status):
+        with (
+            _greeting(server, url(listening)),
+            stages(lambda: backend.status),
+            rechecks(chosen, catalog, lambda: backend.status.ready),
+        ):
             server.run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn has stopped in good order, and hands the signal on
         note("Stopped.")
