@@ -36,6 +36,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, data_dir: Path) -> None:
     for name in [name for name in os.environ if name.startswith("ATLAS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ATLAS_DATA_DIR", str(data_dir))
+    monkeypatch.setenv("ATLAS_NO_RECHECK", "1")
 
 
 @pytest.fixture
