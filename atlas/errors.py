@@ -112,10 +112,43 @@ class TooLarge(BadRequest):
 
 
 class TooMany(AtlasError):
-    """The queue, or a client's share of it, is full."""
+    """The queue, or a client's share of something, is full. `retry_after` says when to try again, in seconds."""
 
     code = "too-many"
     status = 429
+
+
+class Unauthorized(AtlasError):
+    """The server lets in only who gives its token."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(AtlasError):
+    """The request is understood, and not for this client to make."""
+
+    code = "forbidden"
+    status = 403
+
+
+class ReadOnly(Forbidden):
+    """Recorded runs can be read here, and nothing can be started or removed."""
+
+    code = "read-only"
+
+
+class OtherOrigin(Forbidden):
+    """A page of another site asked for a change."""
+
+    code = "other-origin"
+
+
+class WrongHost(AtlasError):
+    """The request names a host that this server is not."""
+
+    code = "wrong-host"
+    status = 421
 
 
 class Conflict(AtlasError):
@@ -135,6 +168,13 @@ class NotReady(AtlasError):
     """The engine has not finished starting."""
 
     code = "not-ready"
+    status = 503
+
+
+class TimedOut(AtlasError):
+    """The answer did not begin in the time that it may take."""
+
+    code = "timed-out"
     status = 503
 
 

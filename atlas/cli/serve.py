@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import logging
+import ipaddress
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from atlas.cli import logs
 from atlas.cli.options import settings, settings_options
 from atlas.cli.rechecks import rechecks
 from atlas.cli.terminal import note, require_positions, stages
@@ -21,8 +22,8 @@ from atlas.settings import Settings
 if TYPE_CHECKING:
     import uvicorn
 
-LAST_WORDS = 5
-"""Seconds that open connections have to end when the server stops."""
+STALLED_MS = 30_000
+"""Milliseconds after which a connection ends whose other end takes nothing."""
 
 
 @click.command("serve")
@@ -34,19 +35,42 @@ def command(**given: Any) -> int:
     """
     chosen = settings(given)
     require_positions()
+    require_a_gate(chosen)
     with closing(listen(chosen.host, chosen.port)) as listening:
         serve(chosen, listening)
     return 0
 
 
+def require_a_gate(chosen: Settings) -> None:
+    """Raises `EnvironmentUnfit` where other machines could reach the server, and nothing says who may use it."""
+    try:
+        alone = ipaddress.ip_address(_address(chosen.host, 0)[1][0]).is_loopback
+    except socket.gaierror:
+        return  # `listen` says that there is no such address
+    if alone or chosen.token or chosen.public:
+        return
+    raise EnvironmentUnfit(
+        f"On {chosen.host} other machines can reach this server, and nothing says who may use it.",
+        "Give --token SECRET to let in who has it, or --public to let everybody read recorded runs and start none.",
+    )
+
+
+def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return family, address
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens, before anything is loaded. Raises `EnvironmentUnfit` where there can be none."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
+        family, address = _address(host, port)
         made = socket.create_server(address, family=family, backlog=128)
         # Said to be TCP, so that asyncio sends small answers at once; else each waits 40 ms for the last one's receipt.
-        return socket.socket(made.family, made.type, socket.IPPROTO_TCP, made.detach())
+        listening = socket.socket(made.family, made.type, socket.IPPROTO_TCP, made.detach())
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: a client that takes nothing loses its connection as well
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+        return listening
     except socket.gaierror as error:
         raise EnvironmentUnfit(f"{host!r} is no address of this machine.", "Try --host 127.0.0.1.") from error
     except OSError as error:
@@ -70,21 +94,31 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
     from atlas.web.app import create_app
     from atlas.web.backend import Backend
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    class Server(uvicorn.Server):
+        """Tells the backend first, so that streams end and nothing new begins while connections close."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            backend.drain()
+            await super().shutdown(sockets)
+
+    logs.set_up(chosen.log_level, chosen.log_format)
     catalog = open_catalog(chosen.data_dir)
     backend = Backend(chosen, catalog)
-    server = uvicorn.Server(
+    server = Server(
         uvicorn.Config(
             create_app(chosen, catalog=catalog, backend=backend),
             log_config=None,
             access_log=False,
             lifespan="on",
-            timeout_graceful_shutdown=LAST_WORDS,
+            server_header=False,
+            proxy_headers=bool(chosen.trusted_proxy),
+            forwarded_allow_ips=list(chosen.trusted_proxy),
+            timeout_graceful_shutdown=max(1, chosen.drain_seconds),
         )
     )
     try:
         with (
-            _greeting(server, url(listening)),
+            _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
             stages(lambda: backend.status),
             rechecks(chosen, catalog, lambda: backend.status.ready),
         ):
@@ -103,15 +137,24 @@ def url(listening: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+def _who(chosen: Settings) -> str:
+    """Who may use the server, where that is not whoever uses this machine."""
+    if chosen.public:
+        return "\nEverybody may read its recorded runs" + (
+            "; who has the token may start new ones." if chosen.token else "; none are started or removed."
+        )
+    return "\nIt lets in who has the token: add ?token=TOKEN to its address once." if chosen.token else ""
+
+
 @contextmanager
-def _greeting(server: uvicorn.Server, address: str) -> Iterator[None]:
+def _greeting(server: uvicorn.Server, where: str) -> Iterator[None]:
     """Say where the server is as soon as it answers."""
     gone = threading.Event()
 
     def greet() -> None:
         while not gone.wait(0.02):
             if server.started:
-                click.echo(f"OpenModelAtlas is at {address} (Ctrl+C stops it)")
+                click.echo(f"OpenModelAtlas is at {where}")
                 return
 
     thread = threading.Thread(target=greet, name="greeting", daemon=True)

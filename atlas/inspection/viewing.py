@@ -7,7 +7,7 @@ time runs in a worker thread, never on the event loop or the engine's thread. Kn
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,6 +142,7 @@ class Viewer:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._tasks: OrderedDict[Place, asyncio.Task[Viewed]] = OrderedDict()
+        self._askers: Counter[asyncio.Task[Viewed]] = Counter()
         self._limit = anyio.CapacityLimiter(WORKERS)
         self._verifier = Verifier()
 
@@ -157,12 +158,19 @@ class Viewer:
             task = asyncio.get_running_loop().create_task(_fetch(engine, place))
             self._tasks[place] = task
         self._tasks.move_to_end(place)
+        self._askers[task] += 1
         try:
             viewed = await asyncio.shield(task)
         except BaseException:
+            if self._askers[task] == 1:
+                task.cancel()  # nobody else waits for it
             if task.done() and self._tasks.get(place) is task:
                 del self._tasks[place]
             raise
+        finally:
+            self._askers[task] -= 1
+            if not self._askers[task]:
+                del self._askers[task]
         self._trim()
         return viewed
 
@@ -223,7 +231,7 @@ def _normal(model: Model, place: Place) -> Place:
 
 
 def _spoilt(task: asyncio.Task[Viewed]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+    return task.cancelling() > 0 or (task.done() and (task.cancelled() or task.exception() is not None))
 
 
 def _size(task: asyncio.Task[Viewed]) -> int:

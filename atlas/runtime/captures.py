@@ -114,6 +114,10 @@ class Captures:
                     found.setdefault(name, []).extend(values)
         return found
 
+    def held(self) -> int:
+        """Bytes of the kept results."""
+        return self._bytes
+
     def forget(self) -> None:
         """Drop all kept results."""
         self._results.clear()

@@ -41,15 +41,18 @@ from atlas.runtime.captures import Captured, Captures, Wanted, checked
 from atlas.runtime.checkpoints import open_checkpoint
 from atlas.runtime.journal import Journal
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
-from atlas.runtime.runs import FINISHED, Run, RunError, RunRequest, RunView, tokens_of
+from atlas.runtime.runs import FINISHED, Run, RunError, RunRequest, RunView, Waiting, tokens_of
 from atlas.runtime.sampling import next_token
 from atlas.runtime.shelf import Shelf, identity_of
+from atlas.runtime.tallies import Tallies
 from atlas.runtime.weights import fetch_default
 from atlas.settings import Settings
 
 log = logging.getLogger(__name__)
 DEMONSTRATION = "The capital of France is"
 DEMONSTRATION_TOKENS = 8
+LAST_BLOCK = 5.0
+"""Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
 
 
 @dataclass
@@ -95,11 +98,14 @@ class Engine:
         self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
         self._shelf = Shelf(self.journal, self._runners.get)
         self._turns: deque[Run] = deque()
-        self._requests: deque[Callable[[], None]] = deque()
+        self._requests: deque[Waiting] = deque()
         self._captures = Captures()
+        self.tallies = Tallies()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._stopping = False
+        self._stop_by = 0.0
+        self._observe()
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     # --- for everybody
@@ -108,13 +114,28 @@ class Engine:
         """Start loading; `status` tells how far it is."""
         self._thread.start()
 
-    def close(self, timeout: float = 30.0) -> None:
-        """Stop at the next safe point. What waits is told so; what is unfinished goes on at the next start."""
+    def drain(self) -> None:
+        """Begin to stop: nothing new is taken, who follows a run is told, and the pass under way may end.
+
+        It may for as long as `drain_seconds` says; then it is given up at the next safe point.
+        """
         with self._wake:
+            if self._stopping:
+                return
             self._stopping = True
+            self._stop_by = time.monotonic() + self.settings.drain_seconds
+            for run in self._shelf:
+                run.tell()
             self._wake.notify_all()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Stop. What waits is told so; what is unfinished goes on at the next start.
+
+        Waits for `timeout` seconds, by default as long as the pass under way may take.
+        """
+        self.drain()
         if self._thread.is_alive():
-            self._thread.join(timeout)
+            self._thread.join(max(0.0, self._stop_by - time.monotonic()) + LAST_BLOCK if timeout is None else timeout)
         self.journal.close()
 
     def has_checkpoint(self, model: str) -> bool:
@@ -142,9 +163,10 @@ class Engine:
         """A prompt as token ids, BOS as the tokenizer's settings say unless told. Raises `BadRequest`."""
         return self.runner(model).checkpoint.tokenizer.encode(prompt, add_bos)
 
-    def submit(self, request: RunRequest) -> RunView:
+    def submit(self, request: RunRequest, client: str = "") -> RunView:
         """Start a run, or find it: the same request is the same run. A failed one starts again.
 
+        `client` is who asks, by any name; one may have so many unfinished runs, nobody ("") any number.
         Raises `BadRequest`, `TooLarge`, `TooMany`, `NoCheckpoint`, `NotReady`.
         """
         runner = self.runner(request.model)
@@ -153,12 +175,12 @@ class Engine:
         with self._wake:
             run = self._shelf.find(identity)
             if run is None or run.status in ("failed", "cancelled"):
-                waiting = sum(other.status == "queued" for other in self._shelf)
-                if waiting >= self.settings.max_queue:
-                    raise TooMany(
-                        f"{waiting} runs are waiting, and no more may.", "Try again in a moment.", waiting=waiting
-                    )
-                self._turns.append(self._shelf.new(identity, request, runner))
+                if self._stopping:
+                    raise NotReady("The server is stopping.", "Ask again when it is back.")
+                self._require_a_place(client)
+                run = self._shelf.new(identity, request, runner)
+                run.client = client
+                self._turns.append(run)
                 self._wake.notify_all()
         return self.view(identity)
 
@@ -177,7 +199,8 @@ class Engine:
         tokenizer = run.runner.checkpoint.tokenizer
         ids = list(run.ids)
         with self._lock:
-            ahead = next((place for place, other in enumerate(self._turns) if other is run), 0)
+            ahead = self._before(run)
+            trouble = self.journal.trouble
         texts, labels = tokenizer.pieces(ids), [tokenizer.label(token) for token in ids]
         error = run.error
         checkpoint = run.runner.checkpoint
@@ -193,9 +216,9 @@ class Engine:
             seed=run.request.seed,
             tokens=tokens_of(run, texts, labels),
             steps=run.steps,
-            waiting=ahead if run.status == "queued" else 0,
+            waiting=ahead,
             seconds={"prefill": round(run.prefill_seconds, 4), "decode": round(run.decode_seconds, 4)},
-            note=run.note,
+            note=" ".join(filter(None, (run.note, trouble))),
             error=None if error is None else RunError(code=error.code, detail=error.detail, hint=error.hint),
         )
 
@@ -301,16 +324,38 @@ class Engine:
 
         def serve() -> None:
             if not future.cancelled():
-                self._serve(run, wanted, make, keep, future, serve)
+                self._serve(run, wanted, make, keep, future, waiting)
 
+        waiting = Waiting(serve, future.cancelled)
         with self._wake:
             if self._stopping:
                 raise NotReady("The server is stopping.", "Ask again when it is back.")
-            self._requests.append(serve)
+            self._requests.append(waiting)
             self._wake.notify_all()
         return future
 
     # --- checks
+
+    def _require_a_place(self, client: str) -> None:
+        """Raises `TooMany` where no more runs may wait, or no more of this client."""
+        waiting = sum(other.status == "queued" for other in self._shelf)
+        if waiting >= self.settings.max_queue:
+            raise TooMany(f"{waiting} runs are waiting, and no more may.", "Try again in a moment.", waiting=waiting)
+        unfinished = sum(other.client == client and other.status not in FINISHED for other in self._shelf)
+        if client and unfinished >= self.settings.max_runs_per_client:
+            raise TooMany(
+                f"{unfinished} runs of {client} are unfinished, and no more may be.",
+                "Wait for one of them, or cancel it: DELETE /api/runs/{id}.",
+                unfinished=unfinished,
+                limit=self.settings.max_runs_per_client,
+            )
+
+    def _before(self, run: Run) -> int:
+        """How many unfinished runs come before one that waits."""
+        if run.status != "queued":
+            return 0
+        unfinished = [other for other in self._shelf if other.status in ("queued", "running")]
+        return sum(other.status == "running" or other.number < run.number for other in unfinished)
 
     def _require_ready(self) -> None:
         if self.status.error is not None:
@@ -407,7 +452,7 @@ class Engine:
     def _open(self, identity: str, path: Path, progress: Callable[[str, float | None], None]) -> None:
         """Open a checkpoint and build the reference with it."""
         progress(f"opening {path.name}", None)
-        checkpoint = open_checkpoint(path, self.settings.data_dir, progress)
+        checkpoint = open_checkpoint(path, self.settings.data_dir, progress, self.settings.weights_in_memory)
         model = adopt(self.catalog, identity, checkpoint)
         progress(f"building the reference model of {model.name}", None)
         module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
@@ -417,17 +462,16 @@ class Engine:
         """Serve the requests for tensors that wait now."""
         for _ in range(len(self._requests)):
             try:
-                serve = self._requests.popleft()
+                waiting = self._requests.popleft()
             except IndexError:
                 return
-            serve()
+            waiting.serve()
 
     def _advance(self) -> None:
         """Take the run whose turn it is one pass further."""
-        with self._lock:
-            if not self._turns:
-                return
-            run = self._turns.popleft()
+        run = self._next()
+        if run is None:
+            return
         if run.cancelled:
             self._finish(run, "cancelled")
             return
@@ -453,19 +497,42 @@ class Engine:
             if (run.status not in FINISHED or run.full_wanted) and run not in self._turns:
                 self._turns.append(run)
 
+    def _next(self) -> Run | None:
+        """The run whose turn it is: the first in line that has its memory, or finds room for it within the budget.
+
+        A run that finds none waits for those under way to end; the first of all always finds room.
+        """
+        with self._lock:
+            for run in tuple(self._turns):
+                if run.memory is None and not (run.cancelled or (run.status == "done" and run.full_wanted)):
+                    others = sum(other.nbytes for other in self._turns if other is not run)
+                    memory = run.runner.memory(run.capacity)
+                    if others and others + memory.nbytes > self.settings.memory_budget:
+                        continue
+                    run.memory = memory
+                self._turns.remove(run)
+                return run
+            return self._turns.popleft() if self._turns else None
+
     def _pass(self, run: Run) -> None:
         """The next pass of a run: its full sequence if that is wanted and possible, else the next tokens."""
 
         def safe_point(_: int) -> None:
-            if run.cancelled or self._stopping:
+            if run.cancelled or (self._stopping and time.monotonic() > self._stop_by):
                 raise _Cancelled
             self._answer()
+            if run.status == "done" and run.waiting and all(request.unwanted() for request in run.waiting):
+                run.waiting.clear()  # a pass that is made again, and whoever asked for it has left
+                run.full_wanted = False
+                raise _Cancelled
 
         started = time.perf_counter()
+        run.runner.checkpoint.require_whole()
         if run.status == "done" and run.full_wanted:
             full = run.runner.memory(len(run.ids), cache=False)
             run.runner.forward(Pass(tuple(run.ids), 0), full, safe_point)
             run.full, run.full_wanted = full, False
+            self.tallies.passes.labels("full").observe(time.perf_counter() - started)
             return
         if run.status == "queued":
             run.status = "running"
@@ -476,6 +543,8 @@ class Engine:
             work = run.following()
             logits = run.runner.forward(work, run.memory, safe_point)
             spent = time.perf_counter() - started
+            self.tallies.passes.labels("decode" if work.start else "prefill").observe(spent)
+            self.tallies.prefilled.inc(0 if work.start else len(work.tokens))
             if work.start == 0:
                 run.prefill_seconds = spent
             elif run.status == "running":
@@ -489,11 +558,13 @@ class Engine:
         if generated < request.max_new_tokens:
             run.ids.append(next_token(logits, request.temperature, request.seed, generated))
             self.journal.token(run.id, generated, run.ids[-1])
+            self.tallies.generated_one()
             generated += 1
         ended = generated > 0 and run.ids[-1] in run.runner.checkpoint.tokenizer.eos_ids
         if generated >= request.max_new_tokens or ended:
             run.status = "done"
             self._shelf.write_status(run)
+            self._ended(run)
         run.tell()
 
     def _serve(
@@ -503,23 +574,30 @@ class Engine:
         make: Callable[[dict[str, Captured], Memory | None], Made | None],
         keep: bool,
         future: Future[Made],
-        again: Callable[[], None],
+        again: Waiting,
     ) -> None:
         """Answer one request, or put it with the run until what it needs has been computed."""
+        if not future.running() and not future.set_running_or_notify_cancel():
+            return  # whoever asked has gone
         try:
             if run.cancelled and run.status != "done":
                 raise NotFound(f"The run {run.id} was cancelled.", "Start it again with POST /api/runs.")
             if run.status == "failed":
                 raise Conflict(f"The run {run.id} failed.", "Start it again with POST /api/runs.")
+            run.runner.checkpoint.require_whole()
             known = self._captures.kept(run, wanted) if keep else {}
             made: Made | None = None
             if keep and len(known) == len(wanted.nodes):
                 made = make(known, None)
+                self.tallies.kept.labels("kept").inc()
             if made is None:
                 memory = self._memory_for(run, wanted, again)
                 if memory is None:
                     return
+                started = time.perf_counter()
                 made = make(known, memory)
+                self.tallies.replays.observe(time.perf_counter() - started)
+                self.tallies.kept.labels("replayed").inc()
             assert made is not None
             future.set_result(made)
         except AtlasError as error:
@@ -528,8 +606,8 @@ class Engine:
             log.exception("A tensor of the run %s could not be made", run.id)
             future.set_exception(AtlasError(f"The tensor could not be made: {error!r}.", "See the server's log."))
 
-    def _memory_for(self, run: Run, wanted: Wanted, again: Callable[[], None]) -> Memory | None:
-        """The memory that a replay needs, or None: then `again` is called once it is there."""
+    def _memory_for(self, run: Run, wanted: Wanted, again: Waiting) -> Memory | None:
+        """The memory that a replay needs, or None: then `again` is served once it is there."""
         if wanted.view == "full":
             if run.full is not None:
                 return run.full
@@ -559,7 +637,40 @@ class Engine:
         with self._lock, contextlib.suppress(ValueError):
             self._turns.remove(run)
         self._release(run)
+        self._ended(run)
         run.tell()
+
+    def _ended(self, run: Run) -> None:
+        """Count a run that has ended, and tell those that wait that there is one less before them."""
+        self.tallies.runs.labels(run.status).inc()
+        log.info("The run %s is %s: %d tokens", run.id, run.status, len(run.ids))
+        for other in self._shelf:
+            if other.status == "queued":
+                other.tell()
+
+    def _observe(self) -> None:
+        """Numbers that are read off the engine when somebody asks for them."""
+
+        def count(status: str) -> float:
+            with self._lock:
+                return sum(run.status == status for run in self._shelf)
+
+        def held() -> float:
+            with self._lock:
+                return self._shelf.nbytes
+
+        show = self.tallies.show
+        show("atlas_runs_queued", "Runs that wait.", lambda: count("queued"))
+        show("atlas_runs_running", "Runs under way.", lambda: count("running"))
+        show("atlas_run_bytes", "Memory that runs hold: block inputs and caches.", held)
+        show("atlas_run_bytes_budget", "Memory that they may hold.", lambda: self.settings.memory_budget)
+        show("atlas_kept_tensor_bytes", "Memory of tensors that are kept for the next reader.", self._captures.held)
+        show("atlas_tensor_requests_waiting", "Requests for tensors that wait.", lambda: len(self._requests))
+        show("atlas_journal_ok", "1 where runs are written down, 0 where they cannot be.", self._journal_ok)
+        show("atlas_ready", "1 where the default model is ready.", lambda: float(self.status.ready))
+
+    def _journal_ok(self) -> float:
+        return 0.0 if self.journal.trouble else 1.0
 
     def _stop(self) -> None:
         """Tell all that wait. What is unfinished stays so in the journal, and goes on at the next start."""
@@ -570,8 +681,8 @@ class Engine:
                 waiting.extend(run.waiting)
                 run.waiting.clear()
                 run.tell()
-        for serve in waiting:
-            serve()
+        for request in waiting:
+            request.serve()
 
     def model_of(self, identity: str) -> Model:
         """The model that a run ran."""

@@ -7,10 +7,12 @@ same tokens again.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -21,6 +23,7 @@ from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 
 Status = Literal["queued", "running", "done", "failed", "cancelled"]
 FINISHED: tuple[Status, ...] = ("done", "failed", "cancelled")
+_numbers = itertools.count()
 
 
 class RunRequest(BaseModel):
@@ -52,9 +55,10 @@ class RunError(BaseModel):
 
 
 class RunView(BaseModel):
-    """A run as it stands. `steps` are its decode steps; `waiting` is its place in the queue, 0 when it runs.
+    """A run as it stands. `steps` are its decode steps; `waiting` is how many unfinished runs come before it.
 
-    `note` says so where values are made again with other software or hardware than at first.
+    `note` says so where values are made again with other software or hardware than at first, and where runs are not
+    written down.
     """
 
     id: str
@@ -80,11 +84,19 @@ def run_id(request: RunRequest, checkpoint: str, reference: str) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A request for tensors that waits: how to serve it, and whether its asker has left."""
+
+    serve: Callable[[], None]
+    unwanted: Callable[[], bool]
+
+
 class Run:
     """The engine's side of a run. Only the engine's thread changes it, but for `cancelled`.
 
     `ids` are all tokens known so far. `memory.position` says how many of them have been computed; it may lie behind
-    where the memory was given up.
+    where the memory was given up. `client` is who asked for it in this process, `number` its place among all runs.
     """
 
     def __init__(self, identity: str, request: RunRequest, runner: ReferenceRunner) -> None:
@@ -95,6 +107,8 @@ class Run:
         self.status: Status = "queued"
         self.error: AtlasError | None = None
         self.note = ""
+        self.client = ""
+        self.number = next(_numbers)
         self.memory: Memory | None = None
         self.full: Memory | None = None
         self.full_wanted = False
@@ -102,7 +116,7 @@ class Run:
         self.used = time.monotonic()
         self.prefill_seconds = 0.0
         self.decode_seconds = 0.0
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: deque[Waiting] = deque()
         self.listeners: list[Callable[[], None]] = []
 
     @property

@@ -10,6 +10,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prometheus_client import generate_latest
+
 from atlas.catalog import Catalog
 from atlas.errors import AtlasError, NotReady
 from atlas.settings import Settings
@@ -44,6 +46,18 @@ class Backend:
     def start(self) -> None:
         """Load the engine in the background."""
         threading.Thread(target=self._load, name="engine-loader", daemon=True).start()
+
+    def drain(self) -> None:
+        """Take no new work, and end what follows runs; `close` then waits for what is under way."""
+        with self._lock:
+            self._closed = True
+            engine = self._engine
+        if engine is not None:
+            engine.drain()
+
+    def metrics(self) -> bytes:
+        """The engine's numbers, in Prometheus' format; none before there is one."""
+        return b"" if self._engine is None else generate_latest(self._engine.tallies.registry)
 
     def close(self) -> None:
         """Stop the engine, if it has been started."""

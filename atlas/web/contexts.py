@@ -63,7 +63,10 @@ class PlaceBar:
 
 @dataclass(frozen=True)
 class Frame:
-    """The head of the document and the site bar. `theme` is empty where the system decides."""
+    """The head of the document and the site bar. `theme` is empty where the system decides.
+
+    `read_only` is whether this reader may start no run.
+    """
 
     title: str
     description: str
@@ -79,6 +82,7 @@ class Frame:
     styles: tuple[str, ...] = ()
     index: bool = True
     preview_image: str = ""
+    read_only: bool = False
 
 
 # --- pieces

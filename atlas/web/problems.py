@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from atlas.errors import AtlasError, BadRequest, NotFound, TooMany
+from atlas.errors import AtlasError, BadRequest, NotFound, NotReady, TooMany, Unauthorized
 from atlas.web.contexts import Link, ProblemContext
 from atlas.web.site import Site
 from atlas.web.state import node_href
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
-FOR_PROGRAMS = ("/api/", "/healthz", "/readyz", "/openapi.json")
+FOR_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/openapi.json")
 
 
 class Problem(BaseModel):
@@ -75,7 +75,7 @@ def request_id(scope: Scope) -> str:
 def answer(request: Request, error: AtlasError) -> Response:
     """The error as a problem document or as a page, by the address that was asked."""
     name = request_id(request.scope)
-    if error.status >= 500 and not isinstance(error, Internal):
+    if error.status >= 500 and not isinstance(error, Internal | NotReady):
         log.error("%s %s: %s [%s]", request.method, request.url.path, error, name)
     path = request.url.path
     if path == "/api" or path.startswith(FOR_PROGRAMS):
@@ -95,8 +95,14 @@ def document(error: AtlasError, name: str) -> JSONResponse:
         request_id=name,
         **{key: value for key, value in error.facts.items() if key not in Problem.model_fields},
     )
-    headers = {"Retry-After": "5"} if error.status == 503 or isinstance(error, TooMany) else {}
-    return JSONResponse(problem.model_dump(), error.status, headers, media_type=MEDIA_TYPE)
+    return JSONResponse(problem.model_dump(), error.status, headers_of(error), media_type=MEDIA_TYPE)
+
+
+def headers_of(error: AtlasError) -> dict[str, str]:
+    """What an answer says of the error in its head: when to ask again, or how to be let in."""
+    if error.status == 503 or isinstance(error, TooMany):
+        return {"Retry-After": str(error.facts.get("retry_after", 5))}
+    return {"WWW-Authenticate": 'Bearer realm="OpenModelAtlas"'} if isinstance(error, Unauthorized) else {}
 
 
 def _phrase(status: int) -> str:
@@ -110,6 +116,10 @@ def _page(request: Request, error: AtlasError, name: str) -> Response:
     site: Site = request.app.state.site
     title = "There is no such page" if error.status == 404 else _phrase(error.status)
     suggestion = _suggestion(site, error)
+    links = [Link("All models", "/"), Link("Search", "/search"), Link("How to read", "/how-to-read")]
+    if isinstance(error, Unauthorized):
+        # Who comes by a link of another site brings no strict cookie; from a page of ours it is brought.
+        links = [Link("I have been let in before: go on", "/" + request.url.path.lstrip("/"))]
     context = ProblemContext(
         frame=site.frame(request, title, error.detail, index=False),
         status=error.status,
@@ -118,9 +128,11 @@ def _page(request: Request, error: AtlasError, name: str) -> Response:
         hint="" if suggestion else error.hint,
         request_id=name,
         suggestion=suggestion,
-        links=(Link("All models", "/"), Link("Search", "/search"), Link("How to read", "/how-to-read")),
+        links=tuple(links),
     )
-    return site.answer(request, "problem.html", context, status=error.status)
+    page = site.answer(request, "problem.html", context, status=error.status)
+    page.headers.update(headers_of(error))
+    return page
 
 
 def _suggestion(site: Site, error: AtlasError) -> Link | None:

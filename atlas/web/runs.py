@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
+from fastapi import Path as InPath
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
-from atlas.errors import BadRequest
+from atlas.errors import BadRequest, NotReady
 from atlas.web.backend import Backend
+from atlas.web.limits import Streams, client_of
 from atlas.web.problems import documented
 
 if TYPE_CHECKING:
@@ -70,14 +73,40 @@ class Run(BaseModel):
     error: dict[str, str] | None
 
 
+RunId = Annotated[str, InPath(description="The id of a run.")]
+
+
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "status, token, done and error events"}
+}
+
+
+class EventStream(EventSourceResponse):
+    """Server-sent events that hold a place among the streams for as long as they are open."""
+
+    def __init__(self, content: AsyncIterator[ServerSentEvent], streams: Streams, client: str) -> None:
+        super().__init__(content, ping=15)
+        self.streams = streams
+        self.client = client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.streams.place(self.client):
+            await super().__call__(scope, receive, send)
+
+
 def backend_of(request: Request) -> Backend:
-    """The backend of the application that serves this request."""
-    backend: Backend = request.app.state.backend
+    """The backend of the application that serves this request. Raises `NotReady` where it runs no model."""
+    backend: Backend | None = request.app.state.backend
+    if backend is None:
+        raise NotReady("This server runs no model.", "Start it with: atlas serve")
     return backend
 
 
-@router.post("", status_code=202, response_model=Run, responses=documented(404, 409, 413, 422, 429, 503))
-async def start(request: Request, order: Annotated[RunOrder, Body()], response: Response) -> Any:
+# Not `async`, but for the events: each waits for the tokenizer, a lock or the disk, and nobody should wait with it.
+
+
+@router.post("", status_code=202, response_model=Run, responses=documented(403, 404, 409, 413, 422, 429, 503))
+def start(request: Request, order: Annotated[RunOrder, Body()], response: Response) -> Any:
     """Start a run, or find it: the same request is the same run."""
     engine = backend_of(request).engine()
     if order.prompt is not None:
@@ -96,20 +125,21 @@ async def start(request: Request, order: Annotated[RunOrder, Body()], response: 
             max_new_tokens=order.max_new_tokens,
             temperature=order.temperature,
             seed=order.seed,
-        )
+        ),
+        client_of(request.scope),
     )
     response.headers["Location"] = f"/api/runs/{view.id}"
     return view.model_dump()
 
 
-@router.get("/{run_id}", response_model=Run, responses=documented(404, 503))
-async def look(request: Request, run_id: str) -> Any:
+@router.get("/{run_id}", response_model=Run, responses=documented(404, 409, 422, 503))
+def look(request: Request, run_id: RunId) -> Any:
     """A run as it stands."""
     return backend_of(request).engine().view(run_id).model_dump()
 
 
-@router.delete("/{run_id}", status_code=204, responses=documented(404, 503))
-async def cancel(request: Request, run_id: str) -> Response:
+@router.delete("/{run_id}", status_code=204, responses=documented(403, 404, 409, 422, 503))
+def cancel(request: Request, run_id: RunId) -> Response:
     """Cancel and forget."""
     backend_of(request).engine().delete(run_id)
     return Response(status_code=204)
@@ -118,14 +148,13 @@ async def cancel(request: Request, run_id: str) -> Response:
 @router.get(
     "/{run_id}/events",
     response_class=EventSourceResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "status, token, done and error events"}}
-    | documented(404, 503),
+    responses=EVENTS | documented(404, 409, 422, 429, 503),
 )
-async def follow(request: Request, run_id: str) -> EventSourceResponse:
+async def follow(request: Request, run_id: RunId) -> EventStream:
     """Server-sent events: `status` when it changes, `token` for each token, then `done` or `error`."""
     engine = backend_of(request).engine()
     engine.run(run_id)
-    return EventSourceResponse(_events(engine.watch(run_id)), ping=15)
+    return EventStream(_events(engine.watch(run_id)), request.app.state.streams, client_of(request.scope))
 
 
 async def _events(views: AsyncIterator[RunView]) -> AsyncIterator[ServerSentEvent]:

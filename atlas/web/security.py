@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,16 +17,23 @@ from atlas.errors import TooLarge
 
 EMBEDDABLE = "/embed/"
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+current_request: ContextVar[str] = ContextVar("current_request", default="")
+"""The id of the request that is being answered, for log lines; empty outside of one."""
 
 
 def content_security_policy(path: str) -> str:
-    """Scripts and styles from here only. KaTeX writes style attributes, so inline styles are allowed; no script is."""
+    """Scripts and styles from here only. KaTeX writes style attributes, so those are allowed; no script is.
+
+    Browsers that do not know `style-src-attr` go by `style-src`.
+    """
     frames = "*" if path.startswith(EMBEDDABLE) else "'none'"
     return "; ".join(
         (
             "default-src 'self'",
             "script-src 'self'",
             "style-src 'self' 'unsafe-inline'",
+            "style-src-elem 'self'",
+            "style-src-attr 'unsafe-inline'",
             "img-src 'self' data: blob:",
             "object-src 'none'",
             "base-uri 'none'",
@@ -48,6 +56,7 @@ class RequestId:
         given = Headers(scope=scope).get("x-request-id", "")
         name = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]
         scope.setdefault("state", {})["request_id"] = name
+        current_request.set(name)
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -75,6 +84,7 @@ class SecurityHeaders:
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Referrer-Policy"] = "strict-origin-when-cross-origin"
                 headers["Cross-Origin-Opener-Policy"] = "same-origin"
+                headers["Cross-Origin-Resource-Policy"] = "same-origin"
                 headers["Permissions-Policy"] = "camera=(), geolocation=(), microphone=()"
             await send(message)
 
@@ -112,6 +122,6 @@ class BodyLimit:
     def _too_large(self) -> TooLarge:
         return TooLarge(
             f"The body is larger than {self.limit:,} bytes.",
-            "Send less, or raise ATLAS_MAX_BODY_BYTES.",
+            "Send less; whoever runs this server can raise --max-body-bytes.",
             limit=self.limit,
         )

@@ -68,6 +68,7 @@ class Site:
             scripts=SCRIPTS,
             styles=STYLES,
             index=index,
+            read_only=getattr(request.state, "read_only", False),
         )
 
     def _others(self, model: Model | None, path: str) -> tuple[Link, ...]:
