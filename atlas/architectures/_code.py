@@ -86,7 +86,7 @@ class Code:
             arguments={
                 name: value
                 for name, value in arguments.items()
-                if value is not None and not name.endswith("_token_id") and "." not in name
+                if value is not None and not name.endswith("_token_id") and not name.startswith("default_theta")
             },
         )
 
@@ -153,6 +153,11 @@ def family_sizes(config: Config) -> dict[str, int]:
         "vocab": whole(config, "vocab_size"),
         "one": 1,
     }
+
+
+def theta(config: Config) -> float:
+    """The base of the rotary frequencies: the configuration's own, its class's default, or the library's."""
+    return float(config.get("rope_theta") or config.get("default_theta") or 10000.0)
 
 
 def refuse(architecture: str, config: Config, name: str, wanted: object) -> None:

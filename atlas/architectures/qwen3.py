@@ -6,7 +6,7 @@ Declared from `modeling_qwen3.py` of transformers, which also runs it. Row vecto
 from __future__ import annotations
 
 from atlas.architectures import _attention, _ends, _gated, _rope
-from atlas.architectures._code import ATTENTION, Code, Config, family_sizes, refuse
+from atlas.architectures._code import ATTENTION, Code, Config, family_sizes, refuse, theta
 from atlas.architectures._norms import block_norm, final_norm, head_norm
 from atlas.graph.nodes import Architecture, Node
 
@@ -89,7 +89,7 @@ def declare(config: Config) -> Architecture:
         sizes=fixed,
         settings={
             "norm_eps": config.get("rms_norm_eps", 1e-6),
-            "rope_theta": config.get("rope_theta", 10000.0),
+            "rope_theta": theta(config),
             "group": group,
         },
         loops=loops,

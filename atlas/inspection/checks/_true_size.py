@@ -11,6 +11,7 @@ from atlas.catalog import Model
 from atlas.graph.axes import VIEWS, Extent, View
 from atlas.graph.resolve import Resolved
 from atlas.inspection.checks import Subject
+from atlas.inspection.frames import ATTENDED
 from atlas.runtime.references.base import Trace, TrueSize
 
 SHARED = "true size"
@@ -70,14 +71,18 @@ def layers_of(model: Model, node: Resolved) -> list[int | None]:
     return [layer for layer in range(model.architecture.sizes["layers"]) if node.exists_in(layer)]
 
 
-def size_of(extent: Extent, view: View) -> int | None:
-    """The size that a declared axis has in these passes; None for a symbol that they do not bind."""
+def size_of(extent: Extent, view: View, window: int | None = None) -> int | None:
+    """The size that a declared axis has in these passes, in a layer with this window; None for a symbol that they do
+    not bind.
+    """
     if extent.size is not None:
         return extent.size
+    if extent.axis == ATTENDED and view == "decode":
+        return 1 + (BEFORE if window is None else min(BEFORE, window - 1))
     if extent.factors:
         product = 1
         for factor in extent.factors:
-            size = size_of(factor, view)
+            size = size_of(factor, view, window)
             if size is None:
                 return None
             product *= size

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Parameter, Tensor
-from atlas.graph.resolve import Resolved
+from atlas.graph.resolve import Graph, Resolved
 from atlas.inspection.checks import Subject
 from atlas.inspection.checks._true_size import Traced, layers_of, size_of, traced
 from atlas.inspection.checks.result import Kind, Result
@@ -42,7 +42,7 @@ def tensor_result(found: Traced, node: Resolved) -> Result:
         }
         shapes = {shape for given in seen.values() for shape in given}
         numbers[view] = " or ".join(sorted(_printed(shape) for shape in shapes)) or "absent"
-        wrong += _faults(node, view, seen, joined=node.node.joined)
+        wrong += _faults(found.model.graph, node, view, seen)
     return Result(
         kind=KIND,
         status="failed" if wrong else "passed",
@@ -84,11 +84,9 @@ def parameter_result(found: Traced, node: Resolved) -> Result:
     )
 
 
-def _faults(
-    node: Resolved, view: View, seen: dict[int | None, list[tuple[int, ...]]], *, joined: bool
-) -> Iterator[str]:
+def _faults(graph: Graph, node: Resolved, view: View, seen: dict[int | None, list[tuple[int, ...]]]) -> Iterator[str]:
     """What is wrong in one view: the first layer of each kind of fault."""
-    declared = node.shape[view]
+    declared, joined = node.shape[view], isinstance(node.node, Tensor) and node.node.joined
     missing = [layer for layer, shapes in seen.items() if not shapes]
     if declared is None:
         came = [layer for layer, shapes in seen.items() if shapes]
@@ -102,7 +100,7 @@ def _faults(
         # The turns of a loop are put together along their first axis.
         whole = [(sum(s[0] for s in shapes), *shapes[0][1:])] if joined and shapes else shapes
         for shape in whole:
-            expected = [size_of(extent, view) for extent in declared]
+            expected = [size_of(extent, view, graph.window(layer)) for extent in declared]
             fault = ""
             if len(shape) != len(expected):
                 fault = f"{len(expected)} axes are declared, {len(shape)} were observed, {_printed(shape)}"
