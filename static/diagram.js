@@ -44,9 +44,10 @@ function makeCamera(svg) {
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.width} ${view.height}`);
     svg.classList.toggle("enlarged", width < home.width * 0.999);
   };
+  // A point of the screen as a share of the picture's width and height.
   const place = (clientX, clientY) => {
     const box = svg.getBoundingClientRect();
-    return [(clientX - box.left) / box.width, (clientY - box.top) / box.height];
+    return [clamp((clientX - box.left) / box.width, 0, 1), clamp((clientY - box.top) / box.height, 0, 1)];
   };
   return {
     svg,
@@ -54,9 +55,9 @@ function makeCamera(svg) {
       return view.width < home.width * 0.999;
     },
     fit: () => set(home),
-    // What is under the pointer, or in the middle, stays where it is.
+    // What is at this point of the screen stays where it is.
     zoom(factor, clientX, clientY) {
-      const [u, v] = clientX === undefined ? [0.5, 0.5] : place(clientX, clientY);
+      const [u, v] = place(clientX, clientY);
       const width = clamp(view.width / factor, home.width / CLOSEST, home.width);
       const height = (width * home.height) / home.width;
       set({ width, x: view.x + u * (view.width - width), y: view.y + v * (view.height - height) });
@@ -84,8 +85,8 @@ function tools(camera) {
   bar.setAttribute("role", "group");
   bar.setAttribute("aria-label", "Diagram: zoom");
   for (const [sign, key, label, act] of [
-    ["−", "-", "Zoom the diagram out", () => camera().zoom(1 / STEP)],
-    ["+", "+", "Zoom the diagram in", () => camera().zoom(STEP)],
+    ["−", "-", "Zoom the diagram out", () => camera().zoom(1 / STEP, ...focus(camera().svg))],
+    ["+", "+", "Zoom the diagram in", () => camera().zoom(STEP, ...focus(camera().svg))],
     ["Fit", "0", "Show the whole diagram", () => camera().fit()],
   ]) {
     const button = document.createElement("button");
@@ -98,6 +99,14 @@ function tools(camera) {
     bar.append(button);
   }
   return bar;
+}
+
+// What stays in its place when a button zooms: the page's own node, or the middle of what can be seen.
+function focus(svg) {
+  const node = svg.querySelector(".node.current")?.getBoundingClientRect();
+  if (node && node.top >= 0 && node.bottom <= innerHeight) return [(node.left + node.right) / 2, (node.top + node.bottom) / 2];
+  const box = svg.getBoundingClientRect();
+  return [(box.left + box.right) / 2, (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2];
 }
 
 // --- pointers: drag what is enlarged, pinch, and the wheel with Ctrl; a plain wheel scrolls the page

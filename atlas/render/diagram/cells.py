@@ -23,6 +23,7 @@ NAME, SYMBOL, SHAPE, SMALL = 12.0, 13.5, 10.5, 9.5
 LINE = 13.5
 STEM = 6.0
 """Length in px of the line between the glyphs of one cell."""
+PILE_GAP = 3.0
 IN_GAP = 12.0
 """Space in px between lines that enter a cell side by side."""
 TENSOR_NAME = 10.5
@@ -99,9 +100,12 @@ def cells(graph: Graph, level: Level, style: Style) -> list[Cell]:
     glyphs = {item.path: _glyph(graph, level, item, style) for item in level.items.values() if not item.opened}
     tails = _tails(level, glyphs)
     params = _own_parameters(level, glyphs)
-    glued = {*tails.values(), *(path for paths in params.values() for path in paths)}
+    piles = _side_inputs(level, glyphs)
+    glued = {*tails.values(), *(path for paths in (*params.values(), *piles.values()) for path in paths)}
     return [
-        _stacked(glyphs[path], [glyphs[p] for p in params.get(path, ())], glyphs.get(tails.get(path, "")), level)
+        _piled([glyphs[path], *(glyphs[p] for p in piles[path])])
+        if path in piles
+        else _stacked(glyphs[path], [glyphs[p] for p in params.get(path, ())], glyphs.get(tails.get(path, "")), level)
         for path in glyphs
         if path not in glued
     ]
@@ -214,6 +218,26 @@ def _own_parameters(level: Level, glyphs: Mapping[str, Glyph]) -> dict[str, list
             if user.kind == "operation" and user.item.inside == glyph.item.inside and not glyph.item.outside:
                 found.setdefault(users[0], []).append(path)
     return found
+
+
+def _side_inputs(level: Level, glyphs: Mapping[str, Glyph]) -> dict[str, list[str]]:
+    """Tensors from outside that flow into just the same items: for the first of each such set, the others."""
+    sets: dict[tuple[tuple[str, bool], ...], list[str]] = {}
+    for path, glyph in glyphs.items():
+        if glyph.kind == "tensor" and glyph.item.outside and not level.sources(path) and path not in level.stream:
+            flows = sorted((link.target, link.lends) for link in level.links if link.source == path)
+            sets.setdefault(tuple(flows), []).append(path)
+    return {paths[0]: paths[1:] for paths in sets.values() if len(paths) > 1}
+
+
+def _piled(glyphs: list[Glyph]) -> Cell:
+    """One cell of tensors one below the other, from which lines leave together."""
+    width = max(glyph.width for glyph in glyphs)
+    placed, y = [], 0.0
+    for glyph in glyphs:
+        placed.append(replace(glyph, x=(width - glyph.width) / 2, y=y))
+        y += glyph.height + PILE_GAP
+    return Cell(tuple(placed), placed[0], placed[-1], width, y - PILE_GAP)
 
 
 def _stacked(head: Glyph, params: list[Glyph], tail: Glyph | None, level: Level) -> Cell:

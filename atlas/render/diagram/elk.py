@@ -2,7 +2,8 @@
 
 Owns what makes the trunk one straight line. Its things are joined from the middle of one's lower side to the
 middle of the next one's upper side, with a priority over all other lines; whatever else leaves or joins them does
-so on the right, and they come first in the order that ELK keeps. So ELK can only put the trunk on the left, and
+so on the right. Where a branch makes it long, the trunk has a filler in each layer, so that it has something in
+all of them; and its parts come first in the order that ELK keeps. So ELK can only put the trunk on the left, and
 has no reason to bend it. Knows nothing of what nodes mean.
 """
 
@@ -107,7 +108,9 @@ class _Question:
         self.order = order
         self.ports: dict[str, dict[str, dict[str, Any]]] = {}
         self.edges: dict[str, list[dict[str, Any]]] = {frame: [] for frame in nest.frames}
+        self.fillers: dict[str, list[dict[str, Any]]] = {frame: [] for frame in nest.frames}
         self.pieces: dict[tuple[str, str], list[str]] = {}
+        self.drawn: dict[tuple[str, str], list[str]] = {}
         for number, link in enumerate(self.level.links):
             if nest.cell_of[link.source] is not nest.cell_of[link.target]:
                 self._route(number, link)
@@ -118,7 +121,14 @@ class _Question:
     # --- lines
 
     def _route(self, number: int, link: Link) -> None:
-        """Cut a link at the frames that it crosses; in each frame a piece of it is an edge."""
+        """Cut a link at the frames that it crosses; in each frame a piece of it is an edge.
+
+        Links that leave one cell together and enter the same are one edge.
+        """
+        ends = (self.nest.cell_of[link.source].id, link.target)
+        if ends in self.drawn:
+            self.pieces[link.source, link.target] = self.drawn[ends]
+            return
         outward, inward = self.nest.frames_around(link.source), self.nest.frames_around(link.target)
         common = next(frame for frame in outward if frame in inward)
         up = outward[: outward.index(common)]
@@ -129,20 +139,49 @@ class _Question:
         for index, (start, end) in enumerate(pairwise(stops)):
             out_of_end, out_of_start = index < len(up), index <= len(up)
             frame = end if out_of_end else (common if out_of_start else start)
-            edge: dict[str, Any] = {
-                "id": f"e{number}.{index}",
-                "sources": [self._port(start, link, out=out_of_start)],
-                "targets": [self._port(end, link, out=out_of_end)],
-            }
+            ports = [self._port(start, link, out=out_of_start), self._port(end, link, out=out_of_end)]
+            options = {"elk.layered.priority.shortness": self._shortness(link)}
             # A piece that crosses a frame is judged by its end inside.
             inside, out = (end, False) if frame == start else (start, True)
             if self.nest.along_trunk(inside, link, out=out):
-                edge["layoutOptions"] = _TRUNK
+                options |= _TRUNK
+                if frame not in (start, end):
+                    ports[1:1] = self._fill(frame, start, end)
             elif end in self.nest.cells and link.source == self.nest.main_source(end):
-                edge["layoutOptions"] = _MAIN
-            self.edges[frame].append(edge)
-            pieces.append(edge["id"])
-        self.pieces[link.source, link.target] = pieces
+                options |= _MAIN
+            for part in range(0, len(ports), 2):
+                name = f"e{number}.{index}.{part}"
+                edge = {"id": name, "sources": [ports[part]], "targets": [ports[part + 1]]}
+                self.edges[frame].append(edge | {"layoutOptions": options})
+                pieces.append(name)
+        self.pieces[link.source, link.target] = self.drawn[ends] = pieces
+
+    def _shortness(self, link: Link) -> str:
+        """How much a line wants to be short: side inputs stand by their users, steps with one source side by side."""
+        if self.level.items[link.source].outside and not self.level.sources(link.source):
+            return "3"
+        return "1" if len(self.level.targets(link.source)) == 1 else "2"
+
+    def _fill(self, frame: str, start: str, end: str) -> list[str]:
+        """Fillers for the trunk between two things, and the ports at which it enters and leaves each."""
+        ports = []
+        for number in range(self.nest.layers_between(frame, start, end)):
+            name = f"{start}>{end}#{number}"
+            through = [
+                {"id": f"{name} {side}", "x": 1, "y": y, "layoutOptions": {"elk.port.side": side}}
+                for side, y in (("NORTH", 0), ("SOUTH", 2))
+            ]
+            self.fillers[frame].append(
+                {
+                    "id": name,
+                    "width": 2,
+                    "height": 2,
+                    "ports": through,
+                    "layoutOptions": {"elk.portConstraints": "FIXED_POS"},
+                }
+            )
+            ports += [str(port["id"]) for port in through]
+        return ports
 
     def _port(self, thing: str, link: Link, *, out: bool) -> str:
         """The port where a link leaves or enters a thing: on the right of the trunk, else above or below."""
@@ -152,7 +191,7 @@ class _Question:
         cell = self.nest.cells.get(thing)
         # Lines that leave share one port; those that enter have one each, but for the right side of a trunk.
         shared_port = along if cell is None else out or trunk
-        name = f"{thing}{'>' if out else '<'}{side if shared_port else link.source}"
+        name = f"{thing}{'>' if out else '<'}{side if shared_port else self.nest.cell_of[link.source].id}"
         port: dict[str, Any] = {"id": name, "layoutOptions": {"elk.port.side": side}}
         if cell is not None and trunk:
             port |= {"x": cell.width, "y": _middle(cell, out)} if side == "EAST" else _centre(cell, out)
@@ -163,15 +202,10 @@ class _Question:
         """Where lines enter and leave a cell that is not of the trunk: the main line in the middle."""
         if self.nest.in_trunk(cell.id):
             return
-        sources = sorted(
-            {
-                link.source
-                for link in self.level.links
-                if link.target == cell.id and self.nest.cell_of[link.source] is not cell
-            },
-            key=lambda source: (self._x(source), source),
-        )
+        entering = {self.nest.cell_of[source].id for source in self.level.sources(cell.id)} - {cell.id}
+        sources = sorted(entering, key=lambda source: (self._x(source), source))
         main = self.nest.main_source(cell.id)
+        main = self.nest.cell_of[main].id if main else ""
         middle = sources.index(main) if main in sources else 0
         for port in self.ports.get(cell.id, {}).values():
             port |= _centre(cell, out=True)
@@ -235,7 +269,7 @@ class _Question:
             }
         return {
             "id": frame,
-            "children": children,
+            "children": [*self.fillers[frame], *children],
             "edges": self.edges[frame],
             "ports": list(self.ports.get(frame, {}).values()),
             "layoutOptions": options,

@@ -23,6 +23,7 @@ ROOM_WIDTH, ROOM_HEIGHT = 320.0, 760.0
 """Size in px of the column in which a diagram stands on a laptop."""
 GOOD_FIT = 0.88
 """The scale at which small text can still be read well."""
+SMALL_STEP = 7.0
 TITLE_CLEAR = 8.0
 """Space in px left and right of an opened component's title."""
 
@@ -127,7 +128,7 @@ def _placed(nest: Nest, titles: Mapping[str, float], answer: Answer) -> Layout:
         for glyph in cell.glyphs:
             found[glyph.path] = replace(glyph, x=_round(box.x + glyph.x), y=_round(box.y + glyph.y))
     glyphs = {path: found[path] for path in shown.items if path in found}
-    lines = tuple(_line(link, glyphs, answer.routes.get((link.source, link.target))) for link in shown.links)
+    lines = tuple(_line(link, nest, glyphs, answer.routes.get((link.source, link.target))) for link in shown.links)
     whole = answer.boxes[shown.root]
     return Layout(
         width=_round(whole.width),
@@ -144,7 +145,7 @@ def _placed(nest: Nest, titles: Mapping[str, float], answer: Answer) -> Layout:
     )
 
 
-def _line(link: Link, glyphs: Mapping[str, Glyph], route: Sequence[Point] | None) -> Line:
+def _line(link: Link, nest: Nest, glyphs: Mapping[str, Glyph], route: Sequence[Point] | None) -> Line:
     """A line between cells, from glyph to glyph; or the short one between two glyphs of one cell."""
     source, target = glyphs[link.source], glyphs[link.target]
     if route is None:
@@ -152,7 +153,9 @@ def _line(link: Link, glyphs: Mapping[str, Glyph], route: Sequence[Point] | None
         points = ((x, source.y + source.height), (x, target.y))
         return Line(link.source, link.target, points, link.lends, link.stream, tip=False)
     bends = _straight([(_round(x), _round(y)) for x, y in route])
-    ends = (_end(bends[1], bends[0], source), *bends[1:-1], _end(bends[-2], bends[-1], target))
+    _smooth(bends, [glyph for path, glyph in glyphs.items() if path not in (link.source, link.target)])
+    tail = glyphs[nest.cell_of[link.source].tail.path]
+    ends = (_end(bends[1], bends[0], tail), *bends[1:-1], _end(bends[-2], bends[-1], target))
     return Line(link.source, link.target, ends, link.lends, link.stream, tip=not link.stream)
 
 
@@ -172,6 +175,23 @@ def _straight(points: Sequence[Point]) -> list[Point]:
         if not kept or kept[-1] != point:
             kept.append(point)
     return kept
+
+
+def _smooth(points: list[Point], others: Sequence[Glyph]) -> None:
+    """Take out a small step in a level piece of a line, such as ELK leaves where the line enters a frame."""
+    for at in range(1, len(points) - 3):
+        (left, y), (right, _), (x, after), (_, end) = points[at : at + 4]
+        if points[at + 1][1] == y and right == x and after == end and 0 < abs(after - y) <= SMALL_STEP:
+            low, high = sorted((left, right))
+            free = not any(
+                glyph.x - SMALL_STEP < high
+                and low < glyph.x + glyph.width + SMALL_STEP
+                and glyph.y - SMALL_STEP < after < glyph.y + glyph.height + SMALL_STEP
+                for glyph in others
+            )
+            if free:
+                points[at : at + 3] = [(left, after)]
+                return
 
 
 def _stub(glyph: Glyph, *, up: bool) -> Line:

@@ -18,6 +18,9 @@ from atlas.graph.nodes import Cache, Component, Operation, Tensor
 from atlas.graph.resolve import Graph
 from atlas.render.diagram.stream import Stream, residual_stream
 
+MOST_AROUND = 8
+"""How many items of a branch are drawn around one of its components to lead to the stream; else none are."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -208,14 +211,12 @@ def _around(outer: Level, root: str, stream: Stream) -> set[str]:
         before = _reach(own, outer.sources, on_stream)
         after = _reach(own, outer.targets, on_stream)
         left, joined = before & on_stream, after & on_stream
-        if left and joined:
-            around |= _reach(left, outer.targets, own) & before
-            around |= _reach(joined, outer.sources, own) & after
-            around |= left | joined
+        branch = _reach(left, outer.targets, own) & before | _reach(joined, outer.sources, own) & after
+        if left and joined and len(branch - around) <= MOST_AROUND:
             # The stream goes on: what the sum makes, and what lies between where it was left and rejoined.
             onward = {link.target for link in outer.links if link.stream and link.source in joined - left}
-            around |= onward
-            around |= _reach(left, outer.targets, joined) & _reach(joined, outer.sources, left) & on_stream
+            between = _reach(left, outer.targets, joined) & _reach(joined, outer.sources, left) & on_stream
+            around |= branch | left | joined | onward | between
     return around - own
 
 

@@ -61,6 +61,24 @@ class Nest:
         beside = place + 1 if out else place - 1
         return not link.lends and 0 <= beside < len(trunk) and trunk[beside] == other
 
+    def layers_between(self, frame: str, start: str, end: str) -> int:
+        """How many things stand one below the other between two of a frame, on the longest way around the trunk."""
+        after: dict[str, list[str]] = {}
+        for link in self.level.links:
+            source, target = self.thing(link.source, frame), self.thing(link.target, frame)
+            if source is not None and target is not None and source != target and (source, target) != (start, end):
+                after.setdefault(source, []).append(target)
+        known: dict[str, float] = {end: 0}
+
+        def steps(thing: str, behind: frozenset[str]) -> float:
+            if thing not in known:
+                behind |= {thing}
+                ways = [1 + steps(following, behind) for following in after.get(thing, ()) if following not in behind]
+                known[thing] = max(ways, default=float("-inf"))
+            return known[thing]
+
+        return int(max(1, steps(start, frozenset()))) - 1
+
     def main_source(self, cell: str) -> str:
         """The item whose line runs straight into a cell: the first that this diagram makes, or the first."""
         sources = [
