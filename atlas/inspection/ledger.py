@@ -68,10 +68,6 @@ class Ledger:
         """The models of the catalogue that have no record."""
         return [entry.id for entry in self.catalog if self.read(entry.id) is None]
 
-    def state(self) -> Hashable:
-        """What changes when a record does."""
-        return _stamp(self.directory)
-
     def basis(self, model: str) -> str:
         """A hash of what the results for a model depend on: code, locks, carriers, libraries and weights."""
         digest = hashlib.sha256(_code().encode())

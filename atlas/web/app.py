@@ -10,6 +10,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 
 from atlas import __version__
 from atlas.catalog import Catalog, open_catalog
+from atlas.inspection.ledger import Ledger
 from atlas.render.assets import static_dir, templates_dir
 from atlas.settings import Settings
 from atlas.web import api, expressions, meanings, metrics, pages, problems, runs, tensors
@@ -36,6 +37,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     """
     catalog = catalog or open_catalog(settings.data_dir)
     files = VersionedFiles(static_dir())
+    ledger = Ledger(settings, catalog)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -60,7 +62,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     app.state.backend = backend
     app.state.streams = Streams(settings.max_streams, settings.max_streams_per_client)
     app.state.metrics = Metrics(app.state.streams)
-    app.state.site = Site(catalog, Templates(templates_dir(), files), backend)
+    app.state.site = Site(catalog, Templates(templates_dir(), files), backend, ledger)
     problems.install(app)
     app.include_router(api.router)
     app.include_router(runs.router)

@@ -193,12 +193,52 @@ class Diagram:
 
 @dataclass(frozen=True)
 class CheckMark:
-    """One thing that was checked: `ok` None where it was not, and `text` then says so."""
+    """One thing that was checked: `ok` None where it was not, and `text` then says so. `href` leads to what was
+    compared.
+    """
 
     id: str
     ok: bool | None
     text: str
     title: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class ProofLine:
+    """One comparison: of what, whose, with which numbers. `node` is given on pages of many nodes."""
+
+    status: str
+    node: NodeRef | None
+    what: str
+    subject: str
+    detail: str
+    numbers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """All comparisons of one kind. `more` is how many are not shown."""
+
+    id: str
+    ok: bool | None
+    title: str
+    text: str
+    lines: tuple[ProofLine, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was checked about a page's subject. `checked` is when, empty where no check is on record; `unverified` says
+    what is not.
+    """
+
+    marks: tuple[CheckMark, ...]
+    proofs: tuple[Proof, ...]
+    checked: str
+    command: str
+    unverified: str
 
 
 @dataclass(frozen=True)
@@ -336,7 +376,7 @@ class ModelContext:
     configuration: tuple[tuple[str, str], ...]
     sizes: tuple[tuple[Chip, str], ...]
     errata: tuple[Source, ...]
-    checks: tuple[CheckMark, ...]
+    verification: Verification
     diagram: Diagram
     code: CodeColumn
     live: LiveContext
@@ -363,7 +403,7 @@ class NodeContext:
     explanation: Markup
     contents: tuple[NodeRef, ...]
     aliases: tuple[AliasRow, ...]
-    checks: tuple[CheckMark, ...]
+    verification: Verification
     diagram: Diagram
     code: CodeColumn
     live: LiveContext

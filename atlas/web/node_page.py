@@ -13,18 +13,14 @@ from atlas.graph.resolve import Resolved
 from atlas.models.entry import CitedConfiguration
 from atlas.web import prose
 from atlas.web.code_column import range_text, source
-from atlas.web.contexts import CheckMark, Chip, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
+from atlas.web.contexts import Chip, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
 from atlas.web.figures import figures
 from atlas.web.live_values import live_context, live_model
 from atlas.web.model_view import ModelView
 from atlas.web.place_bar import place_bar
 from atlas.web.site import Site
 from atlas.web.state import State, node_href
-
-UNCHECKED = (
-    "Checked on this page: each source's sha256 against its lock, and that every cited line is found by its structure. "
-    "Checkpoint, tokenizer and the values of tensors of this model are not verified here."
-)
+from atlas.web.verified import verification
 
 
 def find_node(view: ModelView, path: str, state: State) -> Resolved:
@@ -77,25 +73,10 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         explanation=view.explanation(node),
         contents=view.tree(path, state.view) if inside else (),
         aliases=view.aliases(node),
-        checks=source_checks(model),
+        verification=verification(site.ledger, view, path, live_model(site.catalog, site.backend, model.id)),
         diagram=view.diagram(path if inside else node.parent, state.view, path, state.opened),
         code=view.code(path),
         live=live_context(site.catalog, site.backend, model, path, state),
-    )
-
-
-def source_checks(model: Model) -> tuple[CheckMark, ...]:
-    """What was checked as this page was made: the reference code against its lock. The rest is said not to be."""
-    ran = model.architecture.reference.file
-    lock, locked = model.store.locks.locked(ran)
-    found = model.store.available(ran)
-    name = locked.path.rsplit("/", 1)[-1]
-    text = f"source {name} {locked.sha256[:8]}…" if found else f"source {name} is not here"
-    return (
-        CheckMark("source", found or None, text, f"sha256 {locked.sha256}, as pinned at {lock.short_revision}"),
-        CheckMark(
-            "lines", found or None, "lines found by structure", "Each anchor names exactly one place of the file"
-        ),
     )
 
 
@@ -139,7 +120,7 @@ def model_context(site: Site, request: Request, model_id: str, state: State) -> 
             if axis != "one"
         ),
         errata=tuple(source(model, piece) for piece in model.errata),
-        checks=(*source_checks(model), CheckMark("values", None, UNCHECKED)),
+        verification=verification(site.ledger, view, "", live_model(site.catalog, site.backend, model.id)),
         diagram=view.diagram("", state.view, "", state.opened),
         code=view.code(""),
         live=live_context(site.catalog, site.backend, model, "", state),

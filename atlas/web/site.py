@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from atlas.catalog import Catalog, Model
+from atlas.inspection.ledger import Ledger
 from atlas.web.contexts import Frame, Link, PlaceBar
 from atlas.web.live_values import LiveValues
 from atlas.web.model_view import Views
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "OpenModelAtlas"
 THEMES = ("light", "dark")
-STYLES = ("vendor/katex/katex.min.css", "theme.css", "frame.css", "page.css", "code.css", "diagram.css")
+STYLES = ("vendor/katex/katex.min.css", "theme.css", "frame.css", "page.css", "code.css", "diagram.css", "proofs.css")
 SCRIPTS = ("site.js",)
 SWITCHER_LIMIT = 12
 
@@ -33,10 +34,11 @@ SWITCHER_LIMIT = 12
 class Site:
     """What every page needs. One for each app."""
 
-    def __init__(self, catalog: Catalog, templates: Templates, backend: LiveValues | None) -> None:
+    def __init__(self, catalog: Catalog, templates: Templates, backend: LiveValues | None, ledger: Ledger) -> None:
         self.catalog = catalog
         self.templates = templates
         self.backend = backend
+        self.ledger = ledger
         self.views = Views(catalog)
         self.index = SearchIndex(catalog)
 
