@@ -20,7 +20,7 @@ from atlas.settings import Settings
 AFTER = 15.0
 """Seconds after the server is ready: whoever has just started it looks at pages first."""
 LOWEST = 19
-COMMAND = "import sys; from atlas.cli import run; sys.exit(run(sys.argv[1:]))"
+COMMAND = "from atlas.cli import main; main()"
 
 
 @contextmanager
