@@ -26,8 +26,8 @@ from atlas.graph.resolve import Graph
 from atlas.provenance.locks import Locks
 from atlas.provenance.store import SourceStore
 from atlas.render.assets import sources_dir, static_dir
-from atlas.render.diagram import component_svg, repeated_part
-from atlas.render.diagram.cells import Glyph
+from atlas.render.diagram import component_svg, repeated_part, text
+from atlas.render.diagram.cells import Glyph, frame_title
 from atlas.render.diagram.elk import Point
 from atlas.render.diagram.layout import Layout, Line, lay_out
 from atlas.render.diagram.levels import level
@@ -460,6 +460,18 @@ def test_frames_hold_what_was_opened_and_nothing_else(layouts: list[tuple[str, G
                     assert bottom < edges[3], (name, path)
                 else:
                     assert apart(edges, corners(glyph)), (name, frame.path, path)
+
+
+def test_the_title_of_a_frame_is_clear_of_lines(llama: Graph) -> None:
+    layout = lay_out(llama, "", "full", frozenset(components(llama)[1:]), True)
+    assert len(layout.frames) == len(components(llama)) - 1
+    for frame in layout.frames:
+        right = frame.title + text.width(frame_title(llama, frame.path), 12, bold=True)
+        title = (frame.title, frame.box.y, right, frame.box.y + 24)
+        assert right < frame.box.x + frame.box.width - 20, "there is room for the sign that closes it"
+        for line in layout.lines:
+            for start, end in itertools.pairwise(line.points):
+                assert apart(swept(start, end), title), (frame.path, line)
 
 
 def test_things_keep_their_order_from_view_to_view(llama: Graph) -> None:

@@ -264,8 +264,7 @@ class _Question:
             options |= {
                 "elk.portConstraints": "FIXED_SIDE",
                 "elk.nodeSize.constraints": "MINIMUM_SIZE PORTS",
-                # Room for the title beside a line that enters.
-                "elk.nodeSize.minimum": f"({left + 80 + self.titles[frame]}, 40)",
+                "elk.nodeSize.minimum": f"({self._least_width(frame, left)}, 40)",
             }
         return {
             "id": frame,
@@ -274,6 +273,11 @@ class _Question:
             "ports": list(self.ports.get(frame, {}).values()),
             "layoutOptions": options,
         }
+
+    def _least_width(self, frame: str, left: float) -> float:
+        """So wide that an opened component's title has room beside a line that enters: the trunk, or any other."""
+        title = self.titles[frame]
+        return left + title + 80 if self.nest.trunks[frame] else 2 * title + 66
 
     def _cell(self, cell: Cell) -> dict[str, Any]:
         fixed = self.order is not None or self.nest.in_trunk(cell.id)

@@ -117,9 +117,10 @@ class Nest:
             chain.append(stream[chain[-1]])
         if not chain:
             return ()
-        down = [path for path in longest(chain[-1], after) if path not in chain]
-        up = [path for path in longest(chain[0], before) if path not in chain and path not in down]
-        return (*reversed(up), *chain, *down)
+        chain += [path for path in longest(chain[-1], after) if path not in chain]
+        while chain[0] in before and before[chain[0]][0] not in chain:
+            chain.insert(0, before[chain[0]][0])
+        return tuple(chain)
 
 
 def longest(start: str, steps: Mapping[str, Iterable[str]], weights: Mapping[str, float] | None = None) -> list[str]:

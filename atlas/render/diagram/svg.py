@@ -61,8 +61,9 @@ def draw(graph: Graph, drawn: Picture, *, current: str | None, link: Href, toggl
         f'<svg class="diagram-svg" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" '
         f'height="{high}" role="group" aria-roledescription="diagram" aria-label="{drawn.label}">'
     ]
-    parts += [_frame(graph, frame, link, toggle) for frame in layout.frames]
+    parts += [f'<g class="frame">{_around(frame)}</g>' for frame in layout.frames]
     parts += _lines(drawn, current)
+    parts += [_heading(graph, frame, link, toggle) for frame in layout.frames]
     for path, glyph in layout.glyphs.items():
         state = [name for name, holds in (
             ("stream", path in layout.stream), ("outside", glyph.item.outside),
@@ -207,17 +208,21 @@ def _at(point: Point) -> str:
 # --- opened components
 
 
-def _frame(graph: Graph, frame: Frame, link: Href, toggle: Toggle | None) -> str:
-    box, title = frame.box, escape(frame_title(graph, frame.path))
-    words = line_of_text("name", frame.title, box.y + FRAME_HEAD / 2, NAME, title, "start")
+def _around(frame: Frame) -> str:
+    box = frame.box
+    return rectangle(box.x, box.y, box.width, box.height, 7)
+
+
+def _heading(graph: Graph, frame: Frame, link: Href, toggle: Toggle | None) -> str:
+    """The title of an opened component, which leads to its page, and the sign that closes it."""
+    right, middle = frame.box.x + frame.box.width, frame.box.y + FRAME_HEAD / 2
+    words = line_of_text("name", frame.title, middle, NAME, escape(frame_title(graph, frame.path)), "start")
     close = ""
     if toggle is not None:
-        name = f"Close {graph[frame.path].name}"
-        close = _toggle(toggle(frame.path), frame.path, name, box.x + box.width, box.y + FRAME_HEAD / 2, "−")
+        close = _toggle(toggle(frame.path), frame.path, f"Close {graph[frame.path].name}", right, middle, "−")
     return (
-        f'<g class="frame">{rectangle(box.x, box.y, box.width, box.height, 7)}'
         f'<a class="node-link" href="{escape(link(frame.path))}">'
-        f'<g class="node component opened" data-node="{escape(frame.path)}">{words}</g></a>{close}</g>'
+        f'<g class="node component opened" data-node="{escape(frame.path)}">{words}</g></a>{close}'
     )
 
 
