@@ -153,7 +153,7 @@ def read_configuration(stated: CitedConfiguration | StatedConfiguration, store: 
         return constants(stated.file, stated.values, store)
     found = {name: value for anchor in anchors for name, value in numbers(stated.file, anchor, store).items()}
     if stated.stated is None:
-        return found
+        return {**found, **stated.corrected}
     for theirs, ours in stated.names.items():
         if found.get(theirs) != stated.stated[ours]:
             raise DeclarationError(

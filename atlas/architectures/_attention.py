@@ -43,13 +43,14 @@ def projections(
     *,
     bias: bool = False,
     places: tuple[Anchor, Anchor, Anchor] | None = None,
-    source: str = NORM,
+    heads_second: bool = False,
     texts: tuple[str, str, str] | None = None,
 ) -> tuple[Node, ...]:
     """Queries, keys and values: a linear map each, cut into heads [batch, positions, heads, head_dim].
 
-    `places` are where the three are cut. `texts` explain the three tensors.
+    `places` are where the three are cut; `heads_second`: with heads before positions there. `texts` explain the three.
     """
+    source = NORM
     made = places or tuple(
         code.attend.assigns(name, nth=1).receiver for name in ("query_states", "key_states", "value_states")
     )
@@ -114,7 +115,7 @@ def projections(
                 inputs=tuple(inputs),
                 outputs=(name,),
                 equation=rf"<{name}> = <{source}>\,<{one}-weight>^{{\top}}" + (rf" + <{one}-bias>" if bias else ""),
-                reference=_projected(bias),
+                reference=_projected(bias, heads_second),
                 description=f"One matrix product gives the {name} of all heads.",
                 explanation=(
                     ("" if bias else "No bias. ")
@@ -127,7 +128,9 @@ def projections(
                 path=f"{ATTENTION}/{name}",
                 name=name.capitalize(),
                 symbol=letter,
-                shape=("batch", "positions", heads, "head_dim"),
+                shape=("batch", heads, "positions", "head_dim")
+                if heads_second
+                else ("batch", "positions", heads, "head_dim"),
                 hook=place,
                 description={
                     "queries": "What each position looks for, one vector a head.",
@@ -154,16 +157,14 @@ def _bias_text(name: str) -> str:
     }[name]
 
 
-def _projected(bias: bool) -> Callable[..., Any]:
-    def cut(normalized: Array, weight: Array, head_dim: int) -> Array:
-        flat = contract("b t d, w d -> b t w", normalized, weight)
-        return flat.reshape(*flat.shape[:2], -1, head_dim)
+def _projected(bias: bool, heads_second: bool) -> Callable[..., Any]:
+    def cut(flat: Array, head_dim: int) -> Array:
+        heads = flat.reshape(*flat.shape[:2], -1, head_dim)
+        return np.moveaxis(heads, 2, 1) if heads_second else heads
 
     if bias:
-        return lambda normalized, weight, bias, head_dim: (
-            cut(normalized, weight, head_dim) + bias.reshape(1, 1, -1, head_dim)
-        )
-    return lambda normalized, weight, head_dim: cut(normalized, weight, head_dim)
+        return lambda normalized, weight, bias, head_dim: cut(shifted(normalized, weight, bias), head_dim)
+    return lambda normalized, weight, head_dim: cut(linear(normalized, weight), head_dim)
 
 
 def caches(
@@ -280,12 +281,13 @@ def scores(
     queries: str = "rotated-queries",
     keys: str = "repeated-keys",
     masks: tuple[Use, ...] = (Use(path="causal-mask", named="mask"),),
+    masked_as: int = 2,
     factor: str = r"\frac{1}{\sqrt{<#head_dim>}}",
     reference: Callable[..., Any] = lambda similarities, head_dim: similarities / head_dim**0.5,
     why: str = "",
 ) -> tuple[Node, ...]:
-    """Similarities, scaled, and masked."""
-    scaled, masked = EAGER.assigns("attn_weights", nth=1), EAGER.assigns("attn_weights", nth=2)
+    """Similarities, scaled, and masked. `masked_as` counts the assignments of `attn_weights`."""
+    scaled, masked = EAGER.assigns("attn_weights", nth=1), EAGER.assigns("attn_weights", nth=masked_as)
     compared = code.direct("attn-similarity", "Every query with every key, head by head.", scaled.left)
     scaling = code.direct("attn-scale", "The products are multiplied by the scaling factor.", scaled)
     masking = code.direct("attn-mask", "The mask is added.", masked)

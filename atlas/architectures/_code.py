@@ -119,6 +119,19 @@ def weight_names(hugging_face: str, gguf: str = "", lens: str = "", layout: str 
     return tuple(found)
 
 
+def window_axis(size: int) -> Axis:
+    """The axis of attended positions of what serves local layers only."""
+    return Axis(
+        name="window_keys",
+        symbol="T",
+        words="keys in the window",
+        word="key in the window",
+        meaning=f"Positions attended to in a local layer: in a decode step no more than {size:,}.",
+        running={"full": "T", "prefill": "P", "decode": "T_w"},
+        window=size,
+    )
+
+
 def windowed_keys(size: int, everywhere: bool) -> Axis:
     """The axis of attended positions in a model whose cache forgets what has left a window."""
     where = "" if everywhere else " in a local layer"

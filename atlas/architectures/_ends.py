@@ -149,6 +149,7 @@ def mask(
     made: Anchor,
     windowed: bool = False,
     symbol: str = "M",
+    keys: str = "keys",
 ) -> tuple[Node, ...]:
     """A mask of zeros and the lowest number. `windowed`: keys that have left the window are hidden too."""
     evidence = code.direct(path, "The mask is made once a pass and handed to the blocks.", made) + shared(
@@ -194,7 +195,7 @@ def mask(
             path=path,
             name="Sliding-window mask" if windowed else "Causal mask",
             symbol=symbol,
-            shape=("batch", "one", "queries", "keys"),
+            shape=("batch", "one", "queries", keys),
             hook=made,
             description="Zero where a query may attend, the lowest number where it may not.",
             explanation="One row a query. Made in a decode step too, where it is all zeros.",
@@ -219,9 +220,14 @@ def _window_mask(start_pos: int, positions: int, window: int) -> Array:
 
 
 def block(
-    code: Code, explanation: str, *, description: str = "", module: str = "model.layers.{layer}"
+    code: Code,
+    explanation: str,
+    *,
+    description: str = "",
+    module: str = "model.layers.{layer}",
+    loop: int | None = None,
 ) -> tuple[Node, ...]:
-    """The block, and the stream as it comes in."""
+    """The block, and the stream as it comes in. `loop` counts the loops of the pass, where there are several."""
     entry = code.layer.argument("hidden_states")
     return (
         Component(
@@ -232,7 +238,7 @@ def block(
             description=description or "Two updates of the residual stream: attention, then the feed-forward network.",
             explanation=explanation,
             evidence=code.context("block", "What a block does, step by step.", code.layer)
-            + code.context("model", "The blocks run one after another.", code.forward.loop()),
+            + code.context("model", "The blocks run one after another.", code.forward.loop(loop)),
             module=module,
         ),
         Tensor(
@@ -300,11 +306,11 @@ def residual(code: Code, which: str, made: Anchor, *, update: str, explanation: 
     )
 
 
-def unembedding(code: Code, *, tied: bool, explanation: str = "") -> tuple[Node, ...]:
-    """The scores of all tokens."""
+def unembedding(code: Code, *, tied: bool, explanation: str = "", nth: int | None = None) -> tuple[Node, ...]:
+    """The scores of all tokens. `nth` counts what `logits` is assigned, where that is several times."""
     head = code.at(f"{code.head}.forward")
     built = code.at(f"{code.head}.__init__").assigns("self.lm_head")
-    logits = head.assigns("logits")
+    logits = head.assigns("logits", nth=nth)
     evidence = code.direct("logits", "The normalised stream against one direction a token.", logits)
     gguf: tuple[Alias, ...] = weight_names(
         "lm_head.weight", "token_embd.weight" if tied else "output.weight", "unembed.W_U"

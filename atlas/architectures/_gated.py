@@ -46,10 +46,12 @@ def network(
     update: tuple[str, str, Anchor] | None = None,
     layers: Layers | None = None,
     gguf: str = "",
+    also: tuple[Evidence, ...] = (),
 ) -> tuple[Node, ...]:
     """Gate, up, product and down. `caller` is the one call that these are of, where the class runs in several places.
 
     `update` is the path of what comes out (relative), its symbol, and where that is; by default the network's own.
+    `also` is further evidence of the activation.
     """
     place = code.at("MLP.forward").assigns("down_proj")
 
@@ -110,7 +112,7 @@ def network(
                 layers=layers,
             ),
         ]
-    active = code.direct("activate", f"{title} of the gate.", activated) + whole
+    active = code.direct("activate", f"{title} of the gate.", activated) + whole + also
     gated = code.direct("gated", "The activated gate times up.", product) + whole
     down = code.direct("mlp-update", "The gated features, projected down.", of(place))
     nodes += [

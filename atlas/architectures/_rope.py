@@ -235,6 +235,11 @@ def rotations(
     whole = definition or at("apply_rotary_pos_emb")
     places = made or (whole.assigns("q_embed"), whole.assigns("k_embed"))
     cos, sin = tables[0].path, tables[1].path
+    others = "".join(
+        rf"\quad \text{{({table.layers.name} layers: }} <{table.path}>, <{other.path}>\text{{)}},"
+        for table, other in zip(tables[2::2], tables[3::2], strict=True)
+        if table.layers is not None
+    )
     nodes: list[Node] = []
     for name, one, letter, source, heads, place, lens in (
         ("queries", "query", "Q", queries, "q_heads", places[0], "q"),
@@ -252,7 +257,7 @@ def rotations(
                 outputs=(f"rotated-{name}",),
                 equation=(
                     rf"<rotated-{name}>_{{t,i}} = <{source}>_{{t,i}}\,<{cos}>_{{t,\,{at_pair}}} "
-                    rf"\pm {partner}\,<{sin}>_{{t,\,{at_pair}}},"
+                    rf"\pm {partner}\,<{sin}>_{{t,\,{at_pair}}},{others}"
                     r"\qquad \pm = \begin{cases} - & i < h/2 \\ + & i \ge h/2 \end{cases}"
                 ),
                 reference=_turned(heads_second),

@@ -32,6 +32,7 @@ class Axis(Frozen):
     `symbol` is TeX. `words` follow the size in a printed shape (`32 q heads`); `word` is used for a size of one
     where it differs. `running` holds the symbol in each view of an axis whose size depends on the input, or
     the size itself where the view fixes it. `product` names the axes whose sizes multiply to that of a running one.
+    `window`: it runs over the attended positions within a sliding window of this many (as `keys` does in local layers).
     """
 
     name: str
@@ -41,6 +42,7 @@ class Axis(Frozen):
     meaning: str
     running: Mapping[View, str | int] | None = None
     product: tuple[str, ...] = ()
+    window: int | None = None
 
 
 class Extent(Frozen):
@@ -53,6 +55,7 @@ class Extent(Frozen):
     size: int | None
     words: str
     factors: tuple[Extent, ...] = ()
+    window: int | None = None
 
     def __str__(self) -> str:
         return f"{self.symbol if self.size is None else self.size} {self.words}"
@@ -147,7 +150,7 @@ class Axes:
                 raise DeclarationError(f"The axis {name!r} has no size.", "Give it one in the architecture's sizes().")
             size, symbol = sizes[name], axis.symbol
         words = axis.word if size == 1 and axis.word else axis.words
-        return Extent(axis=name, symbol=symbol, size=size, words=words, factors=factors)
+        return Extent(axis=name, symbol=symbol, size=size, words=words, factors=factors, window=axis.window)
 
 
 def in_words(shape: tuple[Extent, ...]) -> str:

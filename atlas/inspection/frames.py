@@ -52,6 +52,8 @@ class Pass:
             return extent.size
         if extent.factors:
             return math.prod(self._size(factor) for factor in extent.factors)
+        if extent.window is not None:
+            return min(self.before, extent.window - 1) + self.computed
         return {ATTENDED: self.attended, **dict.fromkeys(COMPUTED, self.computed)}.get(extent.axis, 1)
 
 

@@ -5,13 +5,46 @@ from __future__ import annotations
 from datetime import date
 
 from atlas.graph.anchors import Anchor, at
-from atlas.graph.evidence import SourceRef
+from atlas.graph.evidence import Evidence, SourceRef
 from atlas.models.entry import CitedConfiguration, ModelEntry
 
 LITGPT = SourceRef(source="litgpt", path="litgpt/config.py")
+OMNI = SourceRef(source="transformers", path="src/transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py")
+TEXT = at("Qwen2_5OmniTextConfig")
 ENTRY: Anchor = at("").entry("hf_config", "dict(org='Qwen', name='Qwen3-8B{}')")
 
+TIED = Evidence(
+    id="omni-tied",
+    kind="erratum",
+    claim=(
+        "The class says that embedding and unembedding are tied. In Qwen2.5 7B they are two matrices, as in all of the family "
+        "from 7B on (Qwen's model cards say so), and so they are on these pages."
+    ),
+    file=OMNI,
+    anchors=(TEXT.field("tie_word_embeddings"),),
+)
+
 MODELS = (
+    ModelEntry(
+        id="qwen2.5-7b",
+        name="Qwen2.5 7B",
+        publisher="Alibaba",
+        released=date(2024, 9, 19),
+        architecture="qwen2",
+        configuration=CitedConfiguration(
+            file=OMNI,
+            values=TEXT,
+            shown=(TEXT.assigns("default_theta"), TEXT.field("vocab_size").through(TEXT.field("tie_word_embeddings"))),
+            claim=(
+                "The text model of Qwen2.5-Omni 7B is Qwen2.5 7B; the defaults of its class supply width, layers, heads, "
+                "hidden width, vocabulary, epsilon and theta. The defaults of Qwen2Config itself are those of no model."
+            ),
+            corrected={"tie_word_embeddings": False},
+        ),
+        size="7B",
+        rank=51,
+        errata=(TIED,),
+    ),
     ModelEntry(
         id="qwen3-8b",
         name="Qwen3 8B",
@@ -51,6 +84,8 @@ MODELS = (
                 "rope_base": "rope_theta",
             },
         ),
+        follows="qwen2.5-7b",
+        reads_as="normalises queries and keys where Qwen2.5 adds biases",
         size="8B",
         rank=52,
     ),

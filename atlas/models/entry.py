@@ -14,7 +14,8 @@ class CitedConfiguration(Frozen):
     """A configuration read from the source itself: `values` leads to a dictionary of plain numbers, or to a class or a
     call, whose numbers are taken; those of `also` come on top.
 
-    `shown` are the anchors whose lines a page prints. Where no installed package carries the file, the numbers are
+    `shown` are the anchors whose lines a page prints, `corrected` the numbers that an erratum of the model says
+    otherwise. Where no installed package carries the file, the numbers are
     `stated` here and the lines are kept in its lock; once the file is fetched, each of `names` (its name there to its
     name here) is compared with it.
     """
@@ -24,6 +25,7 @@ class CitedConfiguration(Frozen):
     shown: tuple[Anchor, ...]
     claim: str
     also: tuple[Anchor, ...] = ()
+    corrected: Mapping[str, int | float | bool | None] = {}
     stated: Mapping[str, int | float | bool | None] | None = None
     names: Mapping[str, str] = {}
 

@@ -15,7 +15,7 @@ EPSILON = Evidence(
     kind="erratum",
     claim=(
         "The class's default epsilon is 1e-6. The configuration that Mistral AI published with the weights of Mistral 7B says "
-        "1e-5, as the class for Mixtral does; the numbers on these pages are those of the class."
+        "1e-5, as the class for Mixtral does, and that is used on these pages."
     ),
     file=MISTRAL,
     anchors=(at("MistralConfig").field("rms_norm_eps"),),
@@ -36,8 +36,8 @@ MODELS = (
                 "The defaults of MistralConfig are Mistral 7B v0.1: width, layers, heads, hidden width, vocabulary and window. "
                 "Theta is the library's default, 10,000."
             ),
+            corrected={"rms_norm_eps": 1e-5},
         ),
-        follows=None,
         size="7B",
         rank=41,
         errata=(EPSILON,),

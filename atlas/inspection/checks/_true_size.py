@@ -77,7 +77,8 @@ def size_of(extent: Extent, view: View, window: int | None = None) -> int | None
     """
     if extent.size is not None:
         return extent.size
-    if extent.axis == ATTENDED and view == "decode":
+    window = extent.window or window
+    if (extent.axis == ATTENDED or extent.window is not None) and view == "decode":
         return 1 + (BEFORE if window is None else min(BEFORE, window - 1))
     if extent.factors:
         product = 1
