@@ -1,1 +1,1 @@
-"""Measurements and long tests on a running server. A package of its own name: fairscale installs another `benchmarks`."""
+"""Measurements and long tests on a running server. A real package, since fairscale installs another `benchmarks`."""

@@ -23,7 +23,7 @@ from typing import Any, Self
 from atlas.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("checkpoints", "hashes", "weights", "sources")
+PARTS = ("checkpoints", "checks", "hashes", "sources", "weights")
 """What is linked from the user's data directory; runs are not."""
 
 
@@ -51,7 +51,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = data_dir / f"server-{self.port}.log"
         command = [sys.executable, "-c", "from atlas.cli import main; main()", "serve"]
-        command += ["--port", str(self.port), "--data-dir", str(data_dir), *options]
+        command += ["--port", str(self.port), "--data-dir", str(data_dir), "--no-recheck", *options]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATLAS_")}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

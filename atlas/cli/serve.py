@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -116,6 +117,7 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
             timeout_graceful_shutdown=max(1, chosen.drain_seconds),
         )
     )
+    signal.signal(signal.SIGTERM, _stopped)
     try:
         with (
             _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
@@ -123,10 +125,14 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
             rechecks(chosen, catalog, lambda: backend.status.ready),
         ):
             server.run(sockets=[listening])
-    except KeyboardInterrupt:  # uvicorn has stopped in good order, and hands the signal on
+    except KeyboardInterrupt:  # uvicorn has stopped in good order, and hands the signal on, whichever it was
         note("Stopped.")
     if not server.started:
         raise EnvironmentUnfit("The server could not start.", "The lines above say why.")
+
+
+def _stopped(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def url(listening: socket.socket) -> str:

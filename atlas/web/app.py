@@ -80,7 +80,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
         compresslevel=5,
         exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *NUMBERS),
     )
-    app.add_middleware(PageCache, conditions=lambda: conditions(catalog, backend))
+    app.add_middleware(PageCache, conditions=lambda: conditions(catalog, backend, settings.data_dir))
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(OriginCheck, settings=settings)
     app.add_middleware(Access, settings=settings)

@@ -10,7 +10,15 @@ import logging
 import time
 
 from fastapi import APIRouter
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +32,11 @@ from atlas.web.problems import request_id
 
 router = APIRouter(include_in_schema=False)
 log = logging.getLogger("atlas.requests")
+PROBES = ("/healthz", "/readyz", "/metrics")
+"""What machines ask for again and again: logged only for who looks for faults."""
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a counter began is of no use to anybody
 
 
 class Metrics:
@@ -79,11 +91,11 @@ class Observed:
             self.metrics.requests.labels(method, route, status or "none").inc()
             if status:
                 self.metrics.seconds.labels(route).observe(began)
-            log.info(
-                "%s %s %s",
+            log.log(
+                logging.DEBUG if scope["path"] in PROBES else logging.INFO,
+                "%s %s",
                 scope["method"],
                 scope["path"],
-                status or "no answer",
                 extra={
                     "client": client_of(scope),
                     "route": route,

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +21,8 @@ from atlas.web.live_values import LiveValues
 
 KEPT_BYTES = 64 << 20
 NO_PAGES = ("/api/", "/static/", "/metrics", "/healthz", "/readyz", "/openapi.json")
+BESIDE = ("checks", "sources")
+"""Directories of the data directory that `atlas check` and `atlas sources sync` write."""
 REVALIDATED = frozenset({b"etag", b"cache-control", b"vary", b"content-encoding"})
 
 
@@ -109,12 +112,14 @@ class PageCache:
             self._bytes -= len(dropped.body)
 
 
-def conditions(catalog: Catalog, backend: LiveValues | None) -> Hashable:
-    """What pages say of the backend: whether it is ready, what runs on it."""
+def conditions(catalog: Catalog, backend: LiveValues | None, data_dir: Path) -> Hashable:
+    """What pages say of the backend (whether it is ready, what runs on it) and of what other commands write beside."""
+    beside = tuple(_changed(data_dir / name) for name in BESIDE)
     if backend is None:
-        return None
+        return beside
     status = backend.status
     return (
+        beside,
         status.ready,
         status.stage,
         status.progress,
@@ -124,3 +129,11 @@ def conditions(catalog: Catalog, backend: LiveValues | None) -> Hashable:
         backend.quantization if status.ready else None,
         tuple(entry.id for entry in catalog if backend.has_checkpoint(entry.id)),
     )
+
+
+def _changed(directory: Path) -> int:
+    """When a directory was last changed; 0 where there is none."""
+    try:
+        return directory.stat().st_mtime_ns
+    except OSError:
+        return 0
