@@ -1,6 +1,6 @@
 // What every page loads: each part looks for its own marks and does nothing where there are none.
-import { carry } from "./carry.js";
 import { copyButtons } from "./copy.js";
+import { diagrams } from "./diagram.js";
 import { keys } from "./keys.js";
 import { lights } from "./lights.js";
 import { menus } from "./menus.js";
@@ -9,8 +9,8 @@ import { theme } from "./theme.js";
 
 document.documentElement.classList.add("scripted");
 theme();
-carry();
 lights();
+diagrams();
 menus();
 copyButtons();
 search();

@@ -7,7 +7,7 @@ export function carryState(store) {
   const carry = event => {
     const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
     if (!link || link.origin !== location.origin || !link.pathname.startsWith("/models/")) return;
-    if (link.closest("[data-stepper]") || link.hash) return;
+    if (link.closest("[data-stepper], .hit") || link.hash) return; // an answer of the search names its own layer
     const state = store.get();
     const query = new URLSearchParams(link.search);
     const changesView = link.dataset.view !== undefined;

@@ -1,0 +1,244 @@
+"""The pages in Chromium: lights, search, keys, theme, narrow and wide, without scripts, and for all readers (axe)."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from fastapi import FastAPI
+from playwright.sync_api import Browser, Page, Request, ViewportSize, expect, sync_playwright
+
+UPDATE = "/models/llama-3-8b/blocks/attention/attention-update"
+KINDS = (
+    "/",
+    "/models/llama-3.1-8b",
+    "/models/llama-3-8b/blocks",
+    f"{UPDATE}?view=prefill",
+    "/models/llama-3-8b/blocks/attention/masked-similarities?view=decode",
+    "/models/smollm2-135m/blocks/attention/key-cache?view=decode",
+    "/models/smollm2-135m/embedding/weight",
+    "/models/llama-3.1-8b/rotary/scale-frequencies",
+    "/how-to-read",
+    "/compare?a=llama-3-8b&b=llama-3.1-8b",
+    "/search?q=softmax",
+    "/docs",
+    "/nowhere",
+)
+
+
+@pytest.fixture(scope="module")
+def site(live_app: FastAPI) -> Iterator[str]:
+    """The address of the running application, on a free port of this machine."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(live_app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, site: str) -> Iterator[Page]:
+    """A page whose scripts have no errors."""
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, color_scheme="light")
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield page
+    context.close()
+    assert errors == []
+
+
+def lit(page: Page) -> list[str]:
+    """What is lit: the kinds of place, each once."""
+    found: list[str] = page.evaluate(
+        """() => [...new Set([...document.querySelectorAll(".lit")].map(one =>
+            one.closest("svg.diagram-svg") ? "diagram" : one.closest(".katex-display") ? "equation" :
+            one.closest(".code") ? "code" : one.closest(".flow") ? "list" :
+            one.closest(".chips") ? "chip" : "other"))].sort()"""
+    )
+    return found
+
+
+def test_a_light_shines_in_every_direction(page: Page) -> None:
+    page.goto(f"{UPDATE}?view=prefill")
+    node = 'data-node="blocks/attention/attention-update"'
+    for place in ("svg.diagram-svg g", ".katex-display span", ".code span"):
+        page.mouse.move(0, 0)
+        assert lit(page) == []
+        page.locator(f"{place}[{node}]").first.hover()
+        assert {"diagram", "equation", "code", "list"} <= set(lit(page)), place
+    page.locator('.flow a[data-node="blocks/attention/output-weight"]').focus()
+    assert {"diagram", "equation", "list"} <= set(lit(page))
+    page.locator('.chip[data-axis="d_model"]').focus()
+    assert "list" in lit(page)
+    assert page.locator(".lit").count() == page.locator('[data-axis="d_model"]').count()
+
+
+def test_a_light_by_touch_stays_until_another_place_is_touched(browser: Browser, site: str) -> None:
+    context = browser.new_context(base_url=site, has_touch=True, viewport={"width": 360, "height": 740})
+    page = context.new_page()
+    page.goto(UPDATE)
+    page.locator('.katex-display [data-node="blocks/attention/output-weight"]').first.tap()
+    assert "list" in lit(page)
+    page.locator(".lede").tap()
+    assert lit(page) == []
+    context.close()
+
+
+def test_search_by_keyboard_alone(page: Page) -> None:
+    page.goto(f"{UPDATE}?view=decode")
+    page.keyboard.press("/")
+    page.keyboard.type("blk.3.attn_k.weight")
+    first = page.locator('#search-hits [role="option"]').first
+    expect(first).to_contain_text("Key weight")
+    expect(first).to_contain_text("GGUF")
+    expect(first).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("ArrowDown")
+    expect(first).to_have_attribute("aria-selected", "false")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/blocks/attention/key-weight?view=decode&layer=3")
+    page.keyboard.press("Control+k")
+    expect(page.locator("#search-dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#search-dialog")).not_to_be_visible()
+
+
+def test_keys_lead_along_the_flow_and_are_listed(page: Page) -> None:
+    page.goto(UPDATE)
+    page.keyboard.press("3")
+    page.wait_for_url(f"**{UPDATE}?view=decode")
+    page.keyboard.press("n")
+    page.wait_for_url("**/blocks/attention-residual?view=decode*")
+    page.keyboard.press("p")
+    page.wait_for_url(f"**{UPDATE}?view=decode*")
+    page.keyboard.press("u")
+    page.wait_for_url("**/blocks/attention?view=decode*")
+    page.keyboard.press("?")
+    sheet = page.locator("#keys-dialog")
+    expect(sheet).to_be_visible()
+    for words in ("Search", "View: Prefill", "Next node", "Up: the component around", "Next layer"):
+        expect(sheet).to_contain_text(words)
+    page.get_by_label("Single keys are on").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("1")
+    page.wait_for_timeout(100)
+    assert "view=decode" in page.url
+    page.evaluate("localStorage.clear()")
+
+
+def test_the_theme_is_switched_at_once_and_kept_without_a_flash(page: Page) -> None:
+    page.goto("/")
+    page.keyboard.press("t")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(20, 21, 25)"
+    page.goto(UPDATE)
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.keyboard.press("t")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(251, 250, 247)"
+    page.reload()
+    assert page.locator("html").get_attribute("data-theme") is None
+
+
+def test_code_is_copied_without_its_numbers(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(UPDATE)
+    page.get_by_label("Copy the code of model.py").first.click()
+    expect(page.get_by_text("copied", exact=True)).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.splitlines()[-1] == "        return self.wo(output)"
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_nothing_is_wider_than_the_window_and_nothing_moves(browser: Browser, site: str, width: int) -> None:
+    context = browser.new_context(base_url=site, viewport={"width": width, "height": 800})
+    page = context.new_page()
+    page.add_init_script(
+        """window.moved = 0; new PerformanceObserver(list => {
+            for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.moved += shift.value;
+        }).observe({ type: "layout-shift", buffered: true });"""
+    )
+    for address in KINDS:
+        page.goto(address, wait_until="networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        assert page.evaluate("window.moved") < 0.01, address
+    context.close()
+
+
+def test_without_scripts_a_page_is_whole(browser: Browser, site: str) -> None:
+    context = browser.new_context(base_url=site, java_script_enabled=False, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.goto(f"{UPDATE}?view=decode&layer=4")
+    expect(page.locator("h1")).to_have_text("Attention update")
+    expect(page.locator(".diagram-svg")).to_be_visible()
+    expect(page.locator(".katex-display").first).to_be_visible()
+    expect(page.locator("#code")).to_contain_text("return self.wo(output)")
+    expect(page.locator("#live")).to_contain_text("stands in")
+    page.get_by_label("Next layer").click()
+    assert "layer=5" in page.url
+    page.locator("#q").fill("hook_z")
+    page.locator("#q").press("Enter")
+    page.locator(".hits a").first.click()
+    expect(page.locator("h1")).to_have_text("Head outputs")
+    context.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 360), ("dark", 1440)])
+def test_axe_finds_nothing(browser: Browser, site: str, theme: Literal["light", "dark"], width: int) -> None:
+    size: ViewportSize = {"width": width, "height": 900}
+    context = browser.new_context(base_url=site, viewport=size, color_scheme=theme, bypass_csp=True)
+    page = context.new_page()
+    found = []
+    for address in KINDS:
+        page.goto(address)
+        for one in Axe().run(page).response["violations"]:
+            found.append((address, one["id"], [node["html"][:120] for node in one["nodes"][:2]]))
+    context.close()
+    assert found == []
+
+
+def test_dialogs_are_for_all_readers_too(browser: Browser, site: str) -> None:
+    context = browser.new_context(base_url=site, bypass_csp=True)
+    page = context.new_page()
+    page.goto(UPDATE)
+    page.keyboard.press("?")
+    assert Axe().run(page).response["violations"] == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    expect(page.locator('#search-hits [role="option"]').first).to_be_visible()
+    assert Axe().run(page).response["violations"] == []
+    context.close()
+
+
+@pytest.mark.parametrize("address", [UPDATE, "/", "/models/llama-3-8b"])
+def test_a_page_is_light(browser: Browser, site: str, address: str) -> None:
+    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    asked: list[Request] = []
+    page.on("requestfinished", lambda one: asked.append(one))
+    page.goto(address, wait_until="load")
+    own = [one for one in asked if "/fonts/" not in one.url and "/api/" not in one.url]
+    assert sum(one.sizes()["responseBodySize"] for one in own) < 150_000
+    context.close()
