@@ -57,8 +57,10 @@ def independent_logits(runner: ReferenceRunner, tokens: tuple[int, ...]) -> torc
             tie_word_embeddings=False,
             attn_implementation="eager",
         )
-        model = library.LlamaForCausalLM(config).eval()
+        with torch.device("meta"):  # without numbers, since they are ours
+            model = library.LlamaForCausalLM(config).eval()
         model.load_state_dict(weights_for_them(runner), strict=True, assign=True)
+        model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it computes its frequencies as it is built
         with torch.inference_mode():
             logits: torch.Tensor = model(torch.tensor([tokens]), use_cache=False).logits
     return logits.float()

@@ -27,7 +27,7 @@ from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
 
-PROMPT = "In 1969, two people walked on the moon; the name of the first was"
+PROMPT = "The capital of France is"
 STEPS = 3
 
 
