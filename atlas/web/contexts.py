@@ -251,6 +251,32 @@ class AliasRow:
 
 
 @dataclass(frozen=True)
+class CostRow:
+    """What a step takes in one view, as formulas in what the input decides. `formula` names the axes multiplied."""
+
+    view: View
+    current: bool
+    formula: Markup
+    multiply_adds: Markup
+    weights: Markup
+    cache: Markup
+    values: Markup
+    written: Markup
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """What a whole pass takes: as a formula, and as numbers for one sequence of so many positions."""
+
+    view: View
+    formula: Markup
+    multiply_adds: str
+    weights: str
+    cache: str
+    ratio: str
+
+
+@dataclass(frozen=True)
 class LiveAxis:
     """One axis of the shown tensor's shape in the current view; `size` is the page's model's, None if it runs."""
 
@@ -373,6 +399,9 @@ class ModelContext:
     lines: tuple[SourceLine, ...]
     summary: Markup
     figures: tuple[Figure, ...]
+    costs: tuple[PassCost, ...]
+    cost_positions: str
+    cost_note: str
     configuration: tuple[tuple[str, str], ...]
     sizes: tuple[tuple[Chip, str], ...]
     errata: tuple[Source, ...]
@@ -384,7 +413,7 @@ class ModelContext:
 
 @dataclass(frozen=True)
 class NodeContext:
-    """node.html. `absent` says why the node is not there in this view."""
+    """node.html. `absent` says why the node is not there in this view, `layers` in which it is if not in all."""
 
     frame: Frame
     path: str
@@ -401,6 +430,8 @@ class NodeContext:
     equation: Markup
     flow: Flow
     explanation: Markup
+    costs: tuple[CostRow, ...]
+    layers: str
     contents: tuple[NodeRef, ...]
     aliases: tuple[AliasRow, ...]
     verification: Verification

@@ -26,7 +26,9 @@ def numbers_in(model: Model, node: Resolved) -> int:
 
 
 def copies(model: Model, node: Resolved) -> int:
-    """How often a node stands in the model: once a layer in the blocks."""
+    """How often a node stands in the model: once in each layer of the blocks that has it."""
+    if node.layers is not None:
+        return len(node.layers.numbers)
     return model.architecture.sizes["layers"] if node.in_blocks else 1
 
 

@@ -14,6 +14,7 @@ from atlas.models.entry import CitedConfiguration
 from atlas.web import prose
 from atlas.web.code_column import range_text, source
 from atlas.web.contexts import Chip, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
+from atlas.web.cost_tables import POSITIONS, cost_note, cost_rows, pass_costs
 from atlas.web.figures import figures
 from atlas.web.live_values import live_context, live_model
 from atlas.web.model_view import ModelView
@@ -21,6 +22,8 @@ from atlas.web.place_bar import place_bar
 from atlas.web.site import Site
 from atlas.web.state import State, node_href
 from atlas.web.verified import verification
+
+EARLIER = "an earlier version, cited by its lines"
 
 
 def find_node(view: ModelView, path: str, state: State) -> Resolved:
@@ -71,6 +74,8 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         equation=view.equation(node, state.view),
         flow=view.flow(node, state.view),
         explanation=view.explanation(node),
+        costs=cost_rows(model, path, state.view),
+        layers=node.layers.words if node.layers is not None else "",
         contents=view.tree(path, state.view) if inside else (),
         aliases=view.aliases(node),
         verification=verification(site.ledger, view, path, live_model(site.catalog, site.backend, model.id)),
@@ -90,7 +95,7 @@ def model_context(site: Site, request: Request, model_id: str, state: State) -> 
     kind = model.architecture.kind
     follows = Link(site.catalog.entry(entry.follows).name, node_href(entry.follows)) if entry.follows else None
     differs = _differs(site, view, state)
-    subject = "The earlier code" if entry.follows else "The reference code"
+    code = _code_lines(model)
     return ModelContext(
         frame=site.frame(
             request,
@@ -109,10 +114,13 @@ def model_context(site: Site, request: Request, model_id: str, state: State) -> 
         follows_id=entry.follows or "",
         differs=differs,
         differs_at=_lines_of(model, differs),
-        reads_as=f"{subject} {entry.reads_as}." if entry.reads_as else "",
-        lines=(*_code_lines(model), _configuration_line(model)),
+        reads_as=f"{_subject(model, code)} {entry.reads_as}." if entry.reads_as else "",
+        lines=(*code, _configuration_line(model)),
         summary=prose.inline(model.architecture.summary),
         figures=figures(model),
+        costs=pass_costs(model),
+        cost_positions=f"{POSITIONS:,}",
+        cost_note=cost_note(model),
         configuration=tuple((key, str(value)) for key, value in model.config.items()),
         sizes=tuple(
             (Chip(axis, Markup(f"{size}"), view.graph.axes[axis].meaning), axis)
@@ -134,6 +142,13 @@ def _differs(site: Site, view: ModelView, state: State) -> tuple[NodeRef, ...]:
         return ()
     other = site.catalog[before].graph.nodes
     return tuple(view.ref(path, state.view) for path in view.graph.nodes if path not in other)
+
+
+def _subject(model: Model, code: tuple[SourceLine, ...]) -> str:
+    """Of what a model's entry says how it computes: an earlier version of the code, the code, or the model itself."""
+    if any(line.note == EARLIER for line in code):
+        return "The earlier code" if model.entry.follows else "The reference code"
+    return model.name if model.entry.follows else "The reference code"
 
 
 def _lines_of(model: Model, nodes: tuple[NodeRef, ...]) -> tuple[LineRange, ...]:
@@ -162,7 +177,7 @@ def _code_lines(model: Model) -> tuple[SourceLine, ...]:
     found = []
     for ref in cited:
         lock, locked = model.store.locks.locked(ref)
-        note = "runs here, unmodified" if ref == ran else "an earlier version, cited by its lines"
+        note = "runs here, unmodified" if ref == ran else EARLIER if ref.source != ran.source else "cited by its lines"
         label = "Reference code" if ref == ran else "Also read"
         found.append(
             SourceLine(label, lock.repository, lock.short_revision, locked.path, lock.link(locked.path), (), note)
