@@ -6,22 +6,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from atlas.catalog import Catalog
-from atlas.runtime.engine import Engine
-from atlas.settings import Settings
-from atlas.web.app import create_app
-from tests.web.conftest import SharedBackend
-
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-Serve = Callable[..., "Server"]
+Opened = Callable[..., AbstractContextManager[Page]]
 
 
 class Server:
@@ -46,20 +39,15 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def app_with(catalog: Catalog, own_data_dir: Path) -> Callable[[Engine], FastAPI]:
-    """Makes an application around an engine that somebody else starts and stops."""
-
-    def make(engine: Engine) -> FastAPI:
-        settings = Settings(data_dir=own_data_dir)
-        return create_app(settings, catalog=catalog, backend=SharedBackend(settings, catalog, engine))
-
-    return make
+def serve(live_app: FastAPI) -> Callable[..., Server]:
+    """Serves the application with live values once more: `serve(port=0)`. Whoever asks closes it."""
+    return lambda port=0: Server(live_app, port)
 
 
 @pytest.fixture(scope="session")
-def site(app_with: Callable[[Engine], FastAPI], engine: Engine) -> Iterator[str]:
+def site(serve: Callable[..., Server]) -> Iterator[str]:
     """The address of a running server with live values, its demonstration done."""
-    server = Server(app_with(engine))
+    server = serve()
     yield server.address
     server.close()
 
@@ -73,21 +61,40 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@contextmanager
-def opened(chromium: Browser, site: str, **options: object) -> Iterator[Page]:
-    """A page in a fresh context. Errors of its scripts fail the test; those of the network it may meet on purpose."""
-    given: dict[str, object] = {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"} | options
-    context = chromium.new_context(base_url=site, **given)  # type: ignore[arg-type]
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
+@pytest.fixture(scope="session")
+def opened(chromium: Browser) -> Opened:
+    """Opens a page of 1,440 pixels in the light theme, unless told otherwise: `with opened(site, **options) as page`.
+
+    Errors of its scripts fail the test; those of the network it may meet on purpose.
+    """
+
+    @contextmanager
+    def open_page(site: str, **options: object) -> Iterator[Page]:
+        given: dict[str, object] = {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"} | options
+        context = chromium.new_context(base_url=site, **given)  # type: ignore[arg-type]
+        page = context.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
+        context.close()
+        assert errors == []
+
+    return open_page
 
 
 @pytest.fixture
-def page(chromium: Browser, site: str) -> Iterator[Page]:
-    """A page of 1,440 pixels in the light theme."""
-    with opened(chromium, site) as page:
+def page(opened: Opened, site: str) -> Iterator[Page]:
+    """A page on the shared server."""
+    with opened(site) as page:
         yield page
+
+
+@pytest.fixture
+def open_page(page: Page) -> Callable[[str], Page]:
+    """Goes to a path of the shared server."""
+
+    def open_path(path: str) -> Page:
+        page.goto(path)
+        return page
+
+    return open_path
