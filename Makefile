@@ -3,8 +3,9 @@
 #   make install         set-up alone: .venv, Python packages, browser libraries, default weights
 #   make serve           set-up, then http://127.0.0.1:8000 (another port: make serve PORT=9000)
 #   make test            set-up, then all tests (some: make test ARGS="tests/render -k equations")
-#   make check           format, lint, types
+#   make check           format, lint, types, known weaknesses of what is installed
 #   make bench           benchmarks
+#   make soak            50 readers for 5 minutes, then 20 kills: `make soak ARGS="--minutes 1 --kills 3"`
 #   make clean           forget the set-up; weights and runs stay in the user's cache
 #
 # PYTHON    the interpreter that .venv is made with; by default the first that is new enough
@@ -25,7 +26,7 @@ BIN := .venv/bin
 PACKAGES := .venv/packages
 VENDOR := static/vendor/manifest.json
 
-.PHONY: install serve test check bench clean
+.PHONY: install serve test check bench soak clean
 
 serve: $(VENDOR)
 	@exec $(BIN)/atlas serve --port $(PORT) $(ARGS)
@@ -40,9 +41,13 @@ check: $(VENDOR)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@$(BIN)/python .ci/audit.py
 
 bench: install
 	@set -e; for file in $(wildcard benchmarks/bench_*.py); do echo "$$file"; $(BIN)/python "$$file" $(ARGS); done
+
+soak: install
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 clean:
 	rm -rf .venv static/vendor build dist
