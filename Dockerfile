@@ -1,7 +1,12 @@
 # The atlas with its browser libraries and default weights inside: it needs no network when it runs.
 #
 #   docker build -t openmodelatlas .
-#   docker run --rm -p 8000:8000 -v atlas-data:/data --read-only --tmpfs /tmp openmodelatlas
+#   docker run --rm -p 127.0.0.1:8000:8000 -e ATLAS_TOKEN=a-secret-of-yours \
+#       -v atlas-data:/data --read-only --tmpfs /tmp openmodelatlas
+#
+# then open http://127.0.0.1:8000/?token=a-secret-of-yours. A container listens on all its addresses, so it wants to be
+# told who may use it: ATLAS_TOKEN lets in who has it, ATLAS_PUBLIC=1 lets everybody read recorded runs and start none.
+# Under another name than localhost or an address, add -e ATLAS_ALLOWED_HOST=NAME. It stops within 10 seconds of SIGTERM.
 #
 # /data is the one volume: weights, synced sources, runs. A new named volume is filled from the image; a mounted
 # folder of the host starts empty, and the weights are then fetched into it (user 10001 must be able to write there).

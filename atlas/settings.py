@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     max_streams_per_client: int = Field(16, ge=1, description="Most event streams of one client.")
     requests_per_minute: int = Field(6000, ge=0, description="Most requests of one client in a minute; 0: no limit.")
     request_seconds: int = Field(120, ge=1, description="Longest that an answer may take to begin, in seconds.")
-    drain_seconds: int = Field(8, ge=0, description="Longest that work under way may go on when told to stop.")
+    drain_seconds: int = Field(5, ge=0, description="Longest that work under way may go on when told to stop.")
     memory_budget: int = Field(2 << 30, ge=1 << 20, description="Memory of all live runs together, in bytes.")
     checkpoint: Annotated[tuple[CheckpointChoice, ...], NoDecode] = Field(
         (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."

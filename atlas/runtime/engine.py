@@ -51,7 +51,7 @@ from atlas.settings import Settings
 log = logging.getLogger(__name__)
 DEMONSTRATION = "The capital of France is"
 DEMONSTRATION_TOKENS = 8
-LAST_BLOCK = 5.0
+LAST_BLOCK = 3.0
 """Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
 
 
