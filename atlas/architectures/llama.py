@@ -416,7 +416,8 @@ def _rotary(scaled: bool) -> tuple[Node, ...]:
 
 
 def _unit_circle(frequencies: Array, start_pos: int, positions: int) -> Array:
-    return np.asarray(np.exp(1j * np.outer(start_pos + np.arange(positions), frequencies)))
+    turned: Array = np.exp(1j * np.outer(start_pos + np.arange(positions), frequencies))
+    return turned
 
 
 def _scale_frequencies(

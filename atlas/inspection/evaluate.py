@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from atlas.errors import DeclarationError
-from atlas.graph.nodes import Cache, Node, Operation, Parameter, Tensor, Use
+from atlas.graph.nodes import Cache, Operation, Parameter, Tensor, Use
 from atlas.graph.resolve import Graph, Resolved
 from atlas.inspection.arrays import Array
 from atlas.inspection.frames import COMPUTED, Pass
@@ -58,12 +58,14 @@ COPIED = 1 << 22
 class Bound:
     """An operation with a value for each parameter of its reference, ready to be evaluated.
 
-    `axes` are those of the arrays among them. `kept` are the indices that are evaluated of axes that are too long.
+    `axes` are those of the arrays among them, `paths` the nodes whose values they are. `kept` are the indices that are
+    evaluated of axes of which not all are.
     """
 
     operation: Resolved
     arguments: Mapping[str, object]
     axes: Mapping[str, tuple[str, ...]]
+    paths: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -105,24 +107,29 @@ def bind(
     output: str,
     made_in: Pass,
     arrays: Mapping[str, tuple[Array, tuple[str, ...]]],
+    wanted: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Bound | str:
     """Values for the parameters of an operation's reference, in float64; in words, what is missing for them.
 
-    `arrays` holds inputs and `output` by path, with their axes. Rows of a cache before this pass (`before`) are those
+    `arrays` holds inputs and `output` by path, with their axes. `wanted` are indices along axes that are `independent`;
+    without it, all that can be afforded. Rows of a cache before this pass (`before`) are those
     of the output itself: they were written by earlier passes, and this one must leave them as they are.
     """
     node = operation.node
     assert isinstance(node, Operation)
     arguments: dict[str, object] = {}
     axes: dict[str, tuple[str, ...]] = {}
+    paths: dict[str, str] = {}
     takes = inspect.signature(node.reference).parameters
     for use, path in uses_of(graph, operation, made_in.layer):
         if use.parameter in takes and path in arrays and not (use.instead_of and use.parameter in arguments):
             arguments[use.parameter], axes[use.parameter] = arrays[path]
+            paths[use.parameter] = path
     if "before" in takes and output in arrays and isinstance(graph[output].node, Cache):
         cache, names = arrays[output]
         before = [slice(0, made_in.kept) if name == "keys" else slice(None) for name in names]
         arguments["before"], axes["before"] = cache[tuple(before)], names
+        paths["before"] = output
     facts = {"start_pos": made_in.before, "positions": made_in.computed}
     numbers = {**facts, **graph.architecture.settings, **graph.architecture.sizes}
     for name in takes:
@@ -130,13 +137,39 @@ def bind(
             if name not in numbers:
                 return f"The pass does not compute what its reference takes as {name}."
             arguments[name] = numbers[name]
-    weights = {use.parameter for use, path in uses_of(graph, operation) if isinstance(graph[path].node, Parameter)}
-    kept = _affordable(operation, graph[output].node, weights, arguments, axes, made_in.computed)
+    weights = {name for name, path in paths.items() if isinstance(graph[path].node, Parameter)}
+    if wanted is not None:
+        kept = dict(wanted)
+    else:
+        free = independent(graph, operation, output, made_in.layer)
+        kept = _affordable(free, weights, arguments, axes, made_in.computed)
     for name, names in axes.items():
         array = arguments[name]
         assert isinstance(array, np.ndarray)
         arguments[name] = _wide(_part(array, names, kept), copy=name not in weights or array.size <= COPIED)
-    return Bound(operation, arguments, axes, kept)
+    return Bound(operation, arguments, axes, paths, kept)
+
+
+def independent(graph: Graph, operation: Resolved, output: str, layer: int | None = None) -> frozenset[str]:
+    """Axes along which an operation may be evaluated one index at a time, all its other inputs as they are.
+
+    What a pass computes at one position takes from other positions only what is in the cache, so positions are, unless
+    the reference asks how many there are. The outputs of a matrix, one a row of it, are independent of each other where
+    nothing else has that axis.
+    """
+    node, made = operation.node, graph[output].node
+    assert isinstance(node, Operation)
+    assert isinstance(made, Tensor)
+    takes = inspect.signature(node.reference).parameters
+    inputs = [graph[path].node for use, path in uses_of(graph, operation, layer) if use.parameter in takes]
+    found: set[str] = set()
+    if {"positions", "start_pos", "before"}.isdisjoint(takes) and set(made.shape) & set(COMPUTED):
+        found |= set(COMPUTED)
+    last = made.shape[-1]
+    with_it = [given for given in inputs if isinstance(given, Tensor | Parameter) and last in given.shape]
+    if len(with_it) == 1 and isinstance(with_it[0], Parameter) and with_it[0].shape[0] == last and len(with_it[0].shape) > 1:
+        found.add(last)
+    return frozenset(found)
 
 
 def evaluate(bound: Bound, output: str) -> Array:
@@ -226,42 +259,31 @@ def _rounded(bound: Bound, rounding: float) -> Bound:
             moved[name] = value * (1.0 + rounding * (1 - 2 * signs.integers(0, 2, value.shape)))
         else:
             moved[name] = value
-    return Bound(bound.operation, moved, bound.axes, bound.kept)
+    return replace(bound, arguments=moved)
 
 
 def _affordable(
-    operation: Resolved,
-    made: Node,
+    free: frozenset[str],
     weights: set[str],
     arguments: Mapping[str, object],
     axes: Mapping[str, tuple[str, ...]],
     computed: int,
 ) -> dict[str, tuple[int, ...]]:
-    """Of axes along which there is too much to evaluate, the indices that are, spread evenly.
-
-    What a pass computes at one position takes from other positions only what is in the cache, so positions may be
-    evaluated one by one, unless the reference asks how many there are. The outputs of a matrix, one a row of it, are
-    independent of each other, where nothing else has that axis.
-    """
-    node = operation.node
-    assert isinstance(node, Operation)
-    takes = inspect.signature(node.reference).parameters
+    """Of independent axes along which there is too much to evaluate, the indices that are, spread evenly."""
     kept: dict[str, tuple[int, ...]] = {}
-    last = made.shape[-1] if isinstance(made, Tensor) else ""
     moving = still = 0
     for name, names in axes.items():
         array = arguments[name]
         assert isinstance(array, np.ndarray)
         size = array.size
-        own = names[0] == last and sum(last in other for other in axes.values()) == 1
-        if name in weights and size > HEAVY and own:
-            kept[last] = _spread(array.shape[0], HEAVY * array.shape[0] // size)
+        if name in weights and size > HEAVY and names[0] in free:
+            kept[names[0]] = _spread(array.shape[0], HEAVY * array.shape[0] // size)
             size = HEAVY
         if set(names).isdisjoint(COMPUTED):
             still += size
         else:
             moving += size
-    if computed > 1 and moving and {"positions", "start_pos", "before"}.isdisjoint(takes):
+    if computed > 1 and moving and not free.isdisjoint(COMPUTED):
         count = min(computed, WORK // max(still, 1), WIDE * computed // moving)
         if count < computed:
             kept |= dict.fromkeys(COMPUTED, _spread(computed, count))

@@ -4,6 +4,7 @@ const MODULES = {
   multiples: () => import("./multiples.js"),
   meaning: () => import("./meaning.js"),
   across: () => import("./across.js"),
+  explain: () => import("./explain.js"),
   table: () => import("./table.js"),
   compare: () => import("./compare.js"),
   take: () => import("./take.js"),
