@@ -22,6 +22,7 @@ from atlas.graph.resolve import Resolved
 from atlas.provenance.citations import Citation
 from atlas.web.live_values import LiveValues
 from atlas.web.problems import documented
+from atlas.web.readable import readable
 from atlas.web.site import Site
 
 router = APIRouter()
@@ -234,7 +235,7 @@ async def readyz(request: Request) -> Ready:
 def list_models(request: Request) -> list[ModelSummary]:
     """Every model of the catalogue."""
     catalog = _catalog(request)
-    return [ModelSummary(**_summary(catalog[entry.id]), live=_live(request, entry.id)) for entry in catalog]
+    return [ModelSummary(**_summary(model), live=_live(request, model.id)) for model in readable(catalog)]
 
 
 @router.get("/api/models/{model}", tags=["graph"], responses=documented(404))

@@ -357,12 +357,13 @@ class Family:
 
 @dataclass(frozen=True)
 class HomeContext:
-    """home.html"""
+    """home.html. `missing` are models that cannot be shown here, each with what is in the way."""
 
     frame: Frame
     families: tuple[Family, ...]
     previews: tuple[Markup, ...]
     timeline: tuple[tuple[str, tuple[ModelCard, ...]], ...]
+    missing: tuple[tuple[str, str], ...]
     count: int
     live_name: str
     start: tuple[tuple[Link, str], ...]

@@ -13,6 +13,7 @@ from atlas.web import prose
 from atlas.web.contexts import Family, HomeContext, Link, ModelCard
 from atlas.web.drawing import preview
 from atlas.web.figures import cache_bytes_a_token, parameters
+from atlas.web.readable import resolved
 from atlas.web.site import Site
 from atlas.web.state import node_href
 
@@ -28,8 +29,11 @@ def home_context(site: Site, request: Request) -> HomeContext:
     drawn: dict[tuple[str, ...], int] = {}
     previews: list[Markup] = []
     cards = {}
-    for entry in site.catalog:
-        model = site.catalog[entry.id]
+    missing = []
+    for entry, model in resolved(site.catalog):
+        if not isinstance(model, Model):
+            missing.append((entry.name, str(model)))
+            continue
         graph_of = (str(model.architecture.sizes["layers"]), *model.graph.nodes)
         if graph_of not in drawn:
             drawn[graph_of] = len(previews)
@@ -37,8 +41,8 @@ def home_context(site: Site, request: Request) -> HomeContext:
         cards[entry.id] = _card(site, model, drawn[graph_of])
     by_date = sorted(cards.values(), key=lambda card: (card.sort, card.name))
     live = site.catalog[site.backend.live_model].name if site.backend is not None else ""
-    first = next(iter(site.catalog))
-    graph = site.catalog[first.id].graph
+    first = next(iter(cards), "")
+    graph = site.catalog[first].graph.nodes if first else {}
     return HomeContext(
         frame=site.frame(
             request,
@@ -49,11 +53,10 @@ def home_context(site: Site, request: Request) -> HomeContext:
         families=tuple(_families(site, cards)),
         previews=tuple(previews),
         timeline=tuple((month, tuple(group)) for month, group in groupby(by_date, key=lambda card: card.released)),
+        missing=tuple(missing),
         count=len(cards),
         live_name=live,
-        start=tuple(
-            (Link(graph[path].name, node_href(first.id, path)), why) for path, why in START if path in graph.nodes
-        ),
+        start=tuple((Link(graph[path].name, node_href(first, path)), why) for path, why in START if path in graph),
     )
 
 
@@ -80,7 +83,7 @@ def _card(site: Site, model: Model, drawing: int) -> ModelCard:
 
 def _families(site: Site, cards: dict[str, ModelCard]) -> Iterable[Family]:
     members: dict[str, list[str]] = {}
-    for entry in site.catalog:
+    for entry in (entry for entry in site.catalog if entry.id in cards):
         members.setdefault(entry.architecture, []).append(entry.id)
     for ids in members.values():
         one = site.catalog[ids[0]]

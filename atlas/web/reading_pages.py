@@ -11,6 +11,7 @@ from starlette.requests import Request
 from atlas.graph.axes import STANDARD_AXES, VIEWS, Axis
 from atlas.web import prose
 from atlas.web.contexts import ApiContext, AxisRow, Endpoint, HowToReadContext
+from atlas.web.readable import readable
 from atlas.web.site import Site
 from atlas.web.state import node_href
 
@@ -19,7 +20,7 @@ EXAMPLE = "blocks/attention/scale-similarities"
 
 def how_to_read_context(site: Site, request: Request) -> HowToReadContext:
     """The views, the axes, the marks, and what is checked."""
-    first = next(iter(site.catalog))
+    first = next(readable(site.catalog))
     view = site.views[first.id]
     node = view.graph.nodes.get(EXAMPLE) or next(iter(view.graph.operations))
     live = site.catalog[site.backend.live_model].name if site.backend is not None else ""

@@ -18,6 +18,7 @@ from atlas.graph.resolve import Resolved
 from atlas.render import equations
 from atlas.web.contexts import SearchHit
 from atlas.web.prose import plain
+from atlas.web.readable import readable
 from atlas.web.state import State
 
 LIMIT = 20
@@ -115,8 +116,8 @@ class SearchIndex:
 def _entries(catalog: Catalog) -> Iterator[Entry]:
     order = 0
     known: dict[tuple[str, str, str], Entry] = {}
-    for listed in catalog:
-        model = catalog[listed.id]
+    for model in readable(catalog):
+        listed = model.entry
         keys = [Key(model.name, 100), Key(model.id, 99), Key(f"{listed.publisher} {model.name}", 90)]
         yield Entry("model", model.name, "", model.id, f"/models/{model.id}", keys, order=-1)
         for node in model.graph.nodes.values():

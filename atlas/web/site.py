@@ -17,6 +17,7 @@ from atlas.inspection.ledger import Ledger
 from atlas.web.contexts import Frame, Link, PlaceBar
 from atlas.web.live_values import LiveValues
 from atlas.web.model_view import Views
+from atlas.web.readable import readable
 from atlas.web.search_index import SearchIndex
 from atlas.web.state import State, node_href
 from atlas.web.templates import Templates
@@ -75,15 +76,13 @@ class Site:
 
     def _others(self, model: Model | None, path: str) -> tuple[Link, ...]:
         """The same node in other models, where they have it, else the model; those of the same architecture first."""
-        entries = list(self.catalog)
+        models = list(readable(self.catalog))
         if model is not None:
-            entries.sort(key=lambda entry: entry.architecture != model.entry.architecture)
+            models.sort(key=lambda other: other.entry.architecture != model.entry.architecture)
         found = []
-        for entry in entries[:SWITCHER_LIMIT]:
-            has = bool(path) and path in self.catalog[entry.id].graph.nodes
-            found.append(
-                Link(entry.name, node_href(entry.id, path if has else ""), model is not None and entry.id == model.id)
-            )
+        for other in models[:SWITCHER_LIMIT]:
+            has = bool(path) and path in other.graph.nodes
+            found.append(Link(other.name, node_href(other.id, path if has else ""), other is model))
         return tuple(found)
 
     def answer(

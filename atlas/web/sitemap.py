@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape
 
 from atlas.catalog import Catalog
+from atlas.web.readable import readable
 
 PAGES = ("/", "/how-to-read", "/compare", "/docs")
 
@@ -12,9 +13,9 @@ PAGES = ("/", "/how-to-read", "/compare", "/docs")
 def sitemap_text(catalog: Catalog, origin: str) -> str:
     """Every page of every model, once, in its usual view."""
     paths = [*PAGES]
-    for entry in catalog:
-        paths.append(f"/models/{entry.id}")
-        paths += [f"/models/{entry.id}/{path}" for path in catalog[entry.id].graph.nodes]
+    for model in readable(catalog):
+        paths.append(f"/models/{model.id}")
+        paths += [f"/models/{model.id}/{path}" for path in model.graph.nodes]
     places = "".join(f"<url><loc>{escape(origin + path)}</loc></url>\n" for path in paths)
     head = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
     return f"{head}{places}</urlset>\n"
