@@ -62,6 +62,7 @@ class Mixture:
     experts: str = "Experts"
     layers: Layers | None = None
     gate: str = "mlp.gate"
+    sum: str = "final_hidden_states"
 
     @property
     def route(self) -> Anchor:
@@ -429,7 +430,7 @@ def combine(
     scale = code.direct("weigh", "Each row times the token's routing weight for this expert.", weighed)
     total = code.direct("combine", "What the experts give is summed for each token.", combined)
     total += code.context(
-        "index-add", "Rows are added in place, expert after expert.", mixture.run.call("final_hidden_states.index_add_")
+        "index-add", "Rows are added in place, expert after expert.", mixture.run.call(f"{mixture.sum}.index_add_")
     )
     nodes: list[Node] = [
         Operation(

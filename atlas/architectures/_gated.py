@@ -174,6 +174,7 @@ def network(
             outputs=(result,),
             equation=rf"<{result}> = <gated>\,<down-weight>^{{\top}}",
             reference=linear,
+            place=None if update is None else of(place),
             description="Write the hidden features in the language of the residual stream.",
             explanation="A sum of one column a hidden feature, each weighed by its gated value.",
             evidence=down,
@@ -192,7 +193,7 @@ def network(
                 hook=made,
                 description="What this network gives for each position.",
                 explanation="Computed from this position alone.",
-                evidence=down,
+                evidence=code.direct(result, "What the call gives.", made) + whole,
                 layers=layers,
             )
         )

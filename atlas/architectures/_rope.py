@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,23 @@ import numpy as np
 from atlas.architectures._code import ATTENTION, Code, names
 from atlas.architectures._numeric import Array
 from atlas.graph.anchors import Anchor, at
+from atlas.graph.evidence import Evidence
 from atlas.graph.nodes import Component, Node, Operation, Tensor, Use
 
 HALVES = (
     "Feature i of a head is paired with feature i + h/2. Meta's code pairs neighbours; Hugging Face permutes the rows of "
     "query and key weights when it converts a model, so both give the same products of queries and keys."
 )
+
+
+@dataclass(frozen=True)
+class Law:
+    """How the frequencies follow from the configuration."""
+
+    equation: str
+    reference: Callable[..., Any]
+    explanation: str
+    evidence: tuple[Evidence, ...] = ()
 
 
 def position_ids(code: Code) -> tuple[Node, ...]:
@@ -64,17 +76,17 @@ def rotary(
     letter: str = "",
     theta: str = "rope_theta",
     kind: str = "",
-    frequencies: tuple[Node, ...] = (),
-    used: str = "inverse-frequencies",
+    law: Law | None = None,
     folded: bool = False,
     amplitude: str = "",
+    head: str = "head_dim",
     why: str = "",
 ) -> tuple[Node, ...]:
-    """Frequencies, angles, cosines and sines.
+    """Frequencies, angles, cosines and sines, for the features of the axis `head`.
 
-    `kind` picks one kind of layer where the code loops over them. `frequencies` are further nodes between the plain
-    frequencies and those in use (`used`). `folded`: one cosine a pair, where others repeat it for both halves.
-    `amplitude` names the setting that cosines and sines are multiplied by, if any.
+    `kind` picks one kind of layer where the code loops over them. `law` gives the frequencies where they are not plain
+    powers of theta. `folded`: one cosine a pair, where others repeat it for both halves. `amplitude` names the setting
+    that cosines and sines are multiplied by, if any.
     """
 
     def picked(anchor: Anchor) -> Anchor:
@@ -85,16 +97,19 @@ def rotary(
     built = code.at("RotaryEmbedding.__init__")
     if kind:
         plain = picked(built.assigns("curr_inv_freq"))
-    elif frequencies:
+    elif law is not None:
         plain = built.assigns("inv_freq")
     angles, cosines, sines = (picked(inner.assigns("freqs")), picked(inner.returns()[0]), picked(inner.returns()[1]))
     table = code.context(
         "rotary-table", "Frequencies from theta, then angles, cosines and sines.", built.through(inner)
     )
-    width = "pairs" if folded else "head_dim"
+    width = "pairs" if folded else head
     scaled = rf" \cdot <#{amplitude}>" if amplitude else ""
     omega = rf"\omega_{{\mathrm {letter}}}" if letter else r"\omega"
-    rule = rf"$\omega_i = \theta^{{-2i/h}}$ with $\theta = <#{theta}>$"
+    used, made = "inverse-frequencies", law or plain_law(theta)
+    set_here = (
+        code.direct(f"{path}-frequencies", "Computed once, as the model is built.", plain) + table + made.evidence
+    )
     nodes: list[Node] = [
         Component(
             path=path,
@@ -108,6 +123,17 @@ def rotary(
             evidence=table,
             module="model.rotary_emb",
         ),
+        Operation(
+            path=f"{path}/set-frequencies",
+            name="Set the frequencies",
+            inputs=(),
+            outputs=(used,),
+            equation=made.equation,
+            reference=made.reference,
+            description="How fast each pair of features turns: from the configuration alone.",
+            explanation=made.explanation,
+            evidence=set_here,
+        ),
         Tensor(
             path=f"{path}/{used}",
             name="Inverse frequencies",
@@ -117,15 +143,14 @@ def rotary(
             when="build",
             description="The angle, in radians a position, by which each pair of features turns.",
             explanation=(
-                f"{rule}. Pair 0 turns by one radian a position; the last hardly moves over the whole context. Fast pairs "
-                "tell neighbours apart, slow ones let contents be compared at any distance."
+                "Pair 0 turns by one radian a position; the last hardly moves over the whole context. Fast pairs tell "
+                "neighbours apart, slow ones let contents be compared at any distance. The name is historical: these are "
+                "frequencies, the inverses of wavelengths."
             ),
-            evidence=code.direct(f"{path}-frequencies", "Powers of theta, one for each pair.", plain) + table,
+            evidence=set_here,
             aliases=names("", "rotary_emb.inv_freq"),
         ),
     ]
-    if frequencies:
-        nodes[1:] = frequencies
     reference: Callable[..., Any] = lambda position_ids, frequencies: position_ids[..., None] * frequencies  # noqa: E731
     nodes += [
         Operation(
@@ -202,6 +227,27 @@ def rotary(
         ),
     ]
     return tuple(nodes)
+
+
+def plain_law(theta: str) -> Law:
+    """Powers of theta, as Su et al. (2021) have them."""
+
+    def powers(base: float, pairs: int) -> Array:
+        result: Array = base ** (-np.arange(pairs) / pairs)
+        return result
+
+    return Law(
+        equation=rf"<inverse-frequencies>_i = \theta^{{-2i/h}},\qquad \theta = <#{theta}>,\ h = 2 \cdot <#pairs>",
+        reference=(
+            (lambda rope_theta, pairs: powers(rope_theta, pairs))
+            if theta == "rope_theta"
+            else (lambda rope_local_theta, pairs: powers(rope_local_theta, pairs))
+        ),
+        explanation=(
+            "A geometric series between one radian a position and one in theta positions. A larger theta slows all pairs but "
+            "the first, for contexts that are longer."
+        ),
+    )
 
 
 def _circle(folded: bool, amplitude: str) -> Callable[..., Any]:

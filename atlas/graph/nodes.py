@@ -90,7 +90,8 @@ class Tensor(Quantity):
 
     `views` are those that compute it. `when` is "build" for what is computed as the model is built.
     `absent` says why it does not exist in the other views. `sharded` names the axis split by tensor parallelism.
-    `joined`: the place is in a loop, and the values of its turns are put together along the first axis.
+    `joined`: the place is in a loop, and the values of its turns are put together along the first axis. `unordered`
+    names an axis along which the code promises no order.
     """
 
     kind: Literal["tensor", "cache"] = "tensor"
@@ -100,6 +101,7 @@ class Tensor(Quantity):
     absent: str = ""
     complex: bool = False
     joined: bool = False
+    unordered: str | None = None
     sharded: str | None = None
 
 
@@ -140,6 +142,8 @@ class Use(Frozen):
 
 class Operation(Declared):
     """Inputs to outputs, with the equation twice: as TeX, and as a float64 reference in a few lines of numpy.
+
+    What is computed from the configuration alone, as the model is built, has no inputs.
 
     The reference's parameters are named as the inputs (the last part of the path, `-` as `_`), as sizes or
     settings of the configuration, or a fact of the pass: `start_pos`, `positions` (how many it computes). It

@@ -331,7 +331,9 @@ class Graph:
         makers = [node.path] if isinstance(node, Operation) else list(inputs) if isinstance(node, Tensor) else []
         equation, plain = self._equation(makers, marks=True), self._equation(makers, marks=False)
         if isinstance(node, Operation):
-            if not inputs or not outputs:
+            made = [self._declared[path] for path in outputs]
+            configured = bool(made) and all(isinstance(one, Tensor) and one.when == "build" for one in made)
+            if not outputs or not (inputs or configured):
                 raise DeclarationError(f"{node.path!r} has no inputs or no outputs.", "Name them.")
             self._check_reference(node)
         text = self.light(node.explanation, base, f"the explanation of {node.path!r}")

@@ -10,6 +10,10 @@ from atlas.models.entry import CitedConfiguration, ModelEntry
 
 GPT2 = SourceRef(source="transformers", path="src/transformers/models/gpt2/configuration_gpt2.py")
 
+GPT_OSS = SourceRef(source="transformers", path="src/transformers/models/gpt_oss/configuration_gpt_oss.py")
+OSS = at("GptOssConfig")
+YARN = at("GptOssConfig.__post_init__").assigns("self.rope_parameters")
+
 MODELS = (
     ModelEntry(
         id="gpt2-124m",
@@ -29,5 +33,30 @@ MODELS = (
         size="124M",
         rank=40,
         tied_embeddings=True,
+    ),
+    ModelEntry(
+        id="gpt-oss-120b",
+        name="gpt-oss 120B",
+        publisher="OpenAI",
+        released=date(2025, 8, 5),
+        architecture="gpt_oss",
+        configuration=CitedConfiguration(
+            file=GPT_OSS,
+            values=OSS,
+            also=(YARN,),
+            shown=(
+                OSS.assigns("default_theta"),
+                OSS.field("num_hidden_layers").through(OSS.field("attention_bias")),
+                at("GptOssConfig.__post_init__").assigns("self.layer_types").through(YARN),
+            ),
+            claim=(
+                "The defaults of GptOssConfig are gpt-oss 120B: layers, width, heads, window, experts, experts a token, hidden "
+                "width of one expert, clamp, vocabulary, epsilon, theta and the numbers of YaRN."
+            ),
+        ),
+        follows="gpt2-124m",
+        reads_as="shares the decoder's frame with GPT-2, and none of its parts",
+        size="120B",
+        rank=43,
     ),
 )

@@ -49,6 +49,7 @@ class Site:
 
     `within`: only where the frame runs on behalf of that call. `element` picks from a tuple. `condition`: only where
     a local variable holds a text. `joined`: the turns of a loop make one value, put together along the first axis.
+    `layers`: only in these.
     """
 
     key: Key
@@ -58,6 +59,7 @@ class Site:
     element: int | None = None
     condition: tuple[str, str] | None = None
     joined: bool = False
+    layers: frozenset[int] | None = None
 
 
 @dataclass
@@ -210,6 +212,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _take(self, sites: list[Site], frame: FrameType, value: Any) -> None:
         for site in sites:
             if site.within is not None and not _runs_for(frame, site.within):
+                continue
+            if site.layers is not None and self.layer not in site.layers:
                 continue
             if site.condition is not None and frame.f_locals.get(site.condition[0]) != site.condition[1]:
                 continue

@@ -80,7 +80,8 @@ class Watched:
         if known is None:
             node = self.model.graph[path].node
             assert isinstance(node, Tensor)
-            known = self._sites[path] = self.loaded.site(path, node.hook, joined=node.joined)
+            site, layers = self.loaded.site(path, node.hook, joined=node.joined), self.model.graph[path].layers
+            known = self._sites[path] = replace(site, layers=None if layers is None else frozenset(layers.numbers))
         return known
 
     def sites(self, paths: Sequence[str]) -> list[Site]:
