@@ -104,8 +104,7 @@ def _proof(view: ModelView, kind: Kind, results: Sequence[Result], many: bool) -
     counts = {status: sum(one.status == status for one in results) for status in ORDER}
     ordered = sorted(results, key=lambda one: ORDER.index(one.status))
     shown = ordered[: max(SHOWN, counts["failed"])] if many else ordered
-    words = {"passed": "hold", "failed": "fail", "pending": "could not be checked", "noted": "noted"}
-    said = ", ".join(f"{counts[status]} {words[status]}" for status in ORDER if counts[status])
+    said = ", ".join(_counted(status, counts[status]) for status in ORDER if counts[status])
     ok = False if counts["failed"] else True if counts["passed"] else None
     title = TITLES[kind] if not many or TITLES[kind].endswith("s") else f"{TITLES[kind]}s"
     if kind in ("consistency", "checkpoint"):
@@ -118,6 +117,11 @@ def _proof(view: ModelView, kind: Kind, results: Sequence[Result], many: bool) -
         lines=tuple(_line(view, one, many) for one in shown),
         more=len(results) - len(shown),
     )
+
+
+def _counted(status: Status, count: int) -> str:
+    words = {"passed": "holds" if count == 1 else "hold", "failed": "fails" if count == 1 else "fail"}
+    return f"{count:,} {words.get(status, 'could not be checked' if status == 'pending' else 'noted')}"
 
 
 def _line(view: ModelView, result: Result, many: bool) -> ProofLine:
