@@ -277,6 +277,20 @@ class PassCost:
 
 
 @dataclass(frozen=True)
+class WalkStop:
+    """A stop of the guided walk, counted from 1."""
+
+    number: int
+    count: int
+    title: str
+    text: Markup
+    here: Link
+    node: str
+    before: Link | None
+    after: Link | None
+
+
+@dataclass(frozen=True)
 class LiveAxis:
     """One axis of the shown tensor's shape in the current view; `size` is the page's model's, None if it runs."""
 
@@ -418,6 +432,8 @@ class NodeContext:
 
     frame: Frame
     path: str
+    walk: WalkStop | None
+    embed: str
     kind: str
     repeat: str
     name: str
@@ -439,6 +455,55 @@ class NodeContext:
     diagram: Diagram
     code: CodeColumn
     live: LiveContext
+
+
+@dataclass(frozen=True)
+class EmbedContext:
+    """embed.html: one node to stand in a frame of another site. `source` cites where it is computed."""
+
+    theme: str
+    title: str
+    page: str
+    model_name: str
+    kind: str
+    name: str
+    path: str
+    symbol: Markup
+    lede: Markup
+    chips: tuple[Chip, ...]
+    shape: Markup
+    equation: Markup
+    flow: Flow
+    diagram: Markup
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class WalkContext:
+    """walk.html"""
+
+    frame: Frame
+    model_name: str
+    stops: tuple[WalkStop, ...]
+
+
+@dataclass(frozen=True)
+class GlossaryEntry:
+    """A word, and where what it means can be seen."""
+
+    id: str
+    name: str
+    text: Markup
+    node: Link | None
+
+
+@dataclass(frozen=True)
+class GlossaryContext:
+    """glossary.html"""
+
+    frame: Frame
+    model_name: str
+    entries: tuple[GlossaryEntry, ...]
 
 
 @dataclass(frozen=True)

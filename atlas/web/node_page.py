@@ -11,15 +11,15 @@ from atlas.graph.evidence import SourceRef
 from atlas.graph.nodes import Component
 from atlas.graph.resolve import Resolved
 from atlas.models.entry import CitedConfiguration
-from atlas.web import prose
+from atlas.web import prose, walk
 from atlas.web.code_column import range_text, source
-from atlas.web.contexts import Chip, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
+from atlas.web.contexts import Chip, EmbedContext, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
 from atlas.web.cost_tables import POSITIONS, cost_note, cost_rows, pass_costs
 from atlas.web.figures import figures
 from atlas.web.live_values import live_context, live_model
 from atlas.web.model_view import ModelView
 from atlas.web.place_bar import place_bar
-from atlas.web.site import Site
+from atlas.web.site import THEMES, Site
 from atlas.web.state import State, node_href
 from atlas.web.verified import verification
 
@@ -61,6 +61,8 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
             place=place_bar(view, path, state, live_model(site.catalog, site.backend, model.id)),
         ),
         path=path,
+        walk=walk.current(request, model, path),
+        embed=f"{request.url.scheme}://{request.url.netloc}/embed/{model.id}/{path}{State(view=state.view).query}",
         kind=node.kind,
         repeat=view.repeat(node),
         name=node.name,
@@ -82,6 +84,33 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         diagram=view.diagram(path if inside else node.parent, state.view, path, state.opened),
         code=view.code(path),
         live=live_context(site.catalog, site.backend, model, path, state),
+    )
+
+
+def embed_context(site: Site, request: Request, model_id: str, path: str, state: State) -> EmbedContext:
+    """The node to stand in a frame of another site. Raises `NotFound`."""
+    view = site.views[model_id]
+    node = find_node(view, path, state)
+    shape = node.shape[state.view]
+    inside = isinstance(node.node, Component)
+    theme = request.query_params.get("theme", "")
+    sources = view.code(path).sources
+    return EmbedContext(
+        theme=theme if theme in THEMES else "",
+        title=f"{node.name} in {view.model.name}",
+        page=node_href(model_id, path),
+        model_name=view.model.name,
+        kind=node.kind,
+        name=node.name,
+        path=path,
+        symbol=prose.symbol(node.symbol),
+        lede=prose.inline(node.node.description),
+        chips=view.chips(shape) if shape else (),
+        shape=prose.shape_words(shape) if shape else Markup(""),
+        equation=view.equation(node, state.view),
+        flow=view.flow(node, state.view),
+        diagram=view.diagram(path, state.view, path, ()).svg if inside else Markup(""),
+        source=sources[0] if sources else None,
     )
 
 

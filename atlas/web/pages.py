@@ -9,8 +9,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from atlas.web.compare_page import compare_context
 from atlas.web.contexts import SearchContext
 from atlas.web.home_page import home_context
-from atlas.web.node_page import model_context, node_context
-from atlas.web.reading_pages import api_context, how_to_read_context
+from atlas.web.node_page import embed_context, model_context, node_context
+from atlas.web.preview_picture import preview_picture
+from atlas.web.reading_pages import api_context, glossary_context, how_to_read_context, walk_context
 from atlas.web.site import Site
 from atlas.web.sitemap import robots_text, sitemap_text
 from atlas.web.state import read_state
@@ -85,6 +86,36 @@ def how_to_read(request: Request) -> Response:
     """The views, the axes, the marks."""
     site = _site(request)
     return site.answer(request, "how-to-read.html", how_to_read_context(site, request))
+
+
+@router.get("/walk")
+def walk(request: Request) -> Response:
+    """From prompt to token, stop by stop."""
+    site = _site(request)
+    return site.answer(request, "walk.html", walk_context(site, request))
+
+
+@router.get("/glossary")
+def glossary(request: Request) -> Response:
+    """The words."""
+    site = _site(request)
+    return site.answer(request, "glossary.html", glossary_context(site, request))
+
+
+@router.get("/embed/{model}/{node:path}")
+def embed(request: Request, model: str, node: str) -> Response:
+    """One node, to stand in a frame of another site."""
+    site, state = _site(request), read_state(request.query_params)
+    return site.answer(request, "embed.html", embed_context(site, request, model, node, state), state)
+
+
+@router.get("/preview/{model}.svg")
+@router.get("/preview/{model}/{node:path}.svg")
+def preview(request: Request, model: str, node: str = "") -> Response:
+    """The diagram of a page as a picture, for those who link to it."""
+    site = _site(request)
+    picture = preview_picture(site.views[model], node)
+    return Response(picture, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=3600"})
 
 
 @router.get("/docs")

@@ -9,8 +9,9 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from atlas.graph.axes import STANDARD_AXES, VIEWS, Axis
-from atlas.web import prose
-from atlas.web.contexts import ApiContext, AxisRow, Endpoint, HowToReadContext
+from atlas.web import prose, walk
+from atlas.web.contexts import ApiContext, AxisRow, Endpoint, GlossaryContext, HowToReadContext, WalkContext
+from atlas.web.glossary import glossary
 from atlas.web.readable import readable
 from atlas.web.site import Site
 from atlas.web.state import node_href
@@ -44,6 +45,32 @@ def _symbols(axis: Axis) -> tuple[Markup, ...]:
         return (prose.light_symbol(axis.symbol),) * len(VIEWS)
     shown = (axis.running[view] for view in VIEWS)
     return tuple(escape(str(one)) if isinstance(one, int) else prose.light_symbol(one) for one in shown)
+
+
+def walk_context(site: Site, request: Request) -> WalkContext:
+    """All stops of the guided walk, through the model whose weights are here."""
+    model = site.catalog[site.backend.live_model if site.backend is not None else site.catalog.default.id]
+    return WalkContext(
+        frame=site.frame(
+            request,
+            "A walk from prompt to token",
+            "From a prompt to the next token, then one decode step, page by page, with live numbers.",
+        ),
+        model_name=model.name,
+        stops=walk.stops(model),
+    )
+
+
+def glossary_context(site: Site, request: Request) -> GlossaryContext:
+    """The words of the atlas."""
+    model = next(readable(site.catalog))
+    return GlossaryContext(
+        frame=site.frame(
+            request, "Glossary", "The words of language models, each with the tensor or step where it can be seen."
+        ),
+        model_name=model.name,
+        entries=glossary(model),
+    )
 
 
 def api_context(site: Site, request: Request, app: FastAPI) -> ApiContext:

@@ -71,6 +71,7 @@ class Site:
             scripts=SCRIPTS,
             styles=STYLES,
             index=index,
+            preview_image=f"{origin}/preview/{model.id}{'/' if path else ''}{path}.svg" if model is not None else "",
             read_only=getattr(request.state, "read_only", False),
         )
 

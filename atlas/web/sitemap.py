@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from atlas.catalog import Catalog
 from atlas.web.readable import readable
 
-PAGES = ("/", "/how-to-read", "/compare", "/docs")
+PAGES = ("/", "/how-to-read", "/walk", "/glossary", "/compare", "/docs")
 
 
 def sitemap_text(catalog: Catalog, origin: str) -> str:

@@ -29,6 +29,9 @@ ONE_OF_EACH = (
     "/models/smollm2-135m/blocks/attention/key-cache",
     "/models/smollm2-135m/blocks/attention/query-weight",
     "/how-to-read",
+    "/walk",
+    "/glossary",
+    f"{UPDATE}?view=prefill&walk=13",
     "/compare",
     "/compare?a=llama-3-8b&b=llama-3.1-8b",
     "/search?q=softmax",
@@ -174,7 +177,7 @@ def test_without_a_backend_a_page_says_that_nothing_runs(client: TestClient) -> 
 def test_all_nodes_have_a_page_and_no_link_is_broken(client: TestClient, catalog: Catalog, view: str) -> None:
     known = {f"/models/{entry.id}" for entry in catalog}
     known |= {f"/models/{entry.id}/{path}" for entry in catalog for path in catalog[entry.id].graph.nodes}
-    known |= {"/", "/how-to-read", "/search", "/compare", "/docs", "/openapi.json"}
+    known |= {"/", "/how-to-read", "/walk", "/glossary", "/search", "/compare", "/docs", "/openapi.json"}
     addresses = [f"/models/llama-3.1-8b/{path}?view={view}" for path in catalog["llama-3.1-8b"].graph.nodes]
     assets: set[str] = set()
     for address in [*ONE_OF_EACH, *addresses]:
@@ -269,9 +272,57 @@ def test_the_same_page_again_is_not_sent_again(client: TestClient) -> None:
 
 def test_sitemap_and_robots(client: TestClient, catalog: Catalog) -> None:
     places = re.findall("<loc>(.*?)</loc>", client.get("/sitemap.xml").text)
-    assert len(places) == len(set(places)) == 4 + sum(1 + len(catalog[entry.id].graph.nodes) for entry in catalog)
+    assert len(places) == len(set(places)) == 6 + sum(1 + len(catalog[entry.id].graph.nodes) for entry in catalog)
     assert f"http://testserver{UPDATE}" in places
     assert "Sitemap: http://testserver/sitemap.xml" in client.get("/robots.txt").text
+
+
+def test_the_walk_leads_from_stop_to_stop(client: TestClient) -> None:
+    shown = page(client, "/walk")
+    begin = shown.one("a", class_="begin")["href"]
+    visited = []
+    while begin:
+        stop = page(client, begin)
+        assert "Walk, " in stop.one("body").text
+        visited.append(stop.one("h2", id="walk-title").text)
+        onward = [link for link in stop.all("a", class_="after") if "walk=" in link["href"]]
+        begin = onward[0]["href"] if onward else ""
+    assert len(visited) == len(set(visited)) == 23
+    assert visited == [link.text for link in shown.all("a") if "walk=" in link["href"]][1:]
+
+
+@pytest.mark.parametrize("asked", ["0", "99", "x", "-1", "12"])
+def test_a_stop_of_another_page_is_not_shown(client: TestClient, asked: str) -> None:
+    assert "Walk, " not in client.get(f"{UPDATE}?walk={asked}").text
+
+
+def test_the_glossary_links_to_where_a_thing_can_be_seen(client: TestClient) -> None:
+    shown = page(client, "/glossary")
+    assert "/models/llama-3-8b/blocks/attention/key-cache" in shown.links()
+    assert "residual-stream" in shown.ids()
+
+
+def test_one_node_in_a_frame(client: TestClient) -> None:
+    answer = client.get("/embed/llama-3-8b/blocks/attention/attention-update?view=decode&theme=dark")
+    assert "frame-ancestors *" in answer.headers["content-security-policy"]
+    shown = Page(answer.text)
+    assert shown.one("html")["data-theme"] == "dark"
+    assert "[B batch, 1 position, 4096 d]" in shown.one("body").text
+    assert f"{UPDATE}?view=decode" in shown.links()
+    assert shown.one("base")["target"] == "_blank"
+    assert "diagram-svg" in client.get("/embed/llama-3-8b/blocks/attention").text
+    assert client.get("/embed/llama-3-8b/nothing").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["", "/blocks/attention", "/blocks/attention/softmax"])
+def test_a_diagram_as_a_picture(client: TestClient, path: str) -> None:
+    shown = page(client, f"/models/llama-3-8b{path}")
+    address = shown.one("meta", property="og:image")["content"].removeprefix("http://testserver")
+    answer = client.get(address)
+    assert answer.headers["content-type"] == "image/svg+xml"
+    assert answer.text.startswith("<svg ")
+    assert "<style>" in answer.text
+    assert client.get("/preview/llama-3-8b/nothing.svg").status_code == 404
 
 
 def test_a_hundred_models_on_the_front_page(catalog: Catalog, data_dir: Path) -> None:
