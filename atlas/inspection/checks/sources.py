@@ -173,12 +173,12 @@ def _computed_there(model: Model, node: Resolved) -> Iterator[Result]:
 
 
 def _same_code(model: Model) -> Iterator[Result]:
-    """Where another file than the one that runs is cited: is the cited code the same?"""
+    """Where another version of the code than the one that runs is cited: is the cited code the same?"""
     running = model.architecture.reference.file
     anchors: dict[SourceRef, list[Anchor]] = {}
     for node in model.graph.nodes.values():
         for evidence in node.node.evidence:
-            if evidence.file != running:
+            if evidence.file.source != running.source:
                 anchors.setdefault(evidence.file, []).extend(evidence.anchors)
     for ref, cited in anchors.items():
         what = f"what is cited in {ref} is the code that runs"
