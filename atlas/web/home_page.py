@@ -12,7 +12,7 @@ from atlas.catalog import Model
 from atlas.web import prose
 from atlas.web.contexts import Family, HomeContext, Link, ModelCard
 from atlas.web.drawing import preview
-from atlas.web.figures import cache_bytes_a_token, parameters
+from atlas.web.figures import binary_bytes, cache_bytes_a_token, parameters
 from atlas.web.readable import resolved
 from atlas.web.site import Site
 from atlas.web.state import node_href
@@ -74,7 +74,7 @@ def _card(site: Site, model: Model, drawing: int) -> ModelCard:
         attention=model.architecture.attention,
         follows=follows,
         parameters=f"{parameters(model):,}",
-        cache=f"{cache_bytes_a_token(model):,}",
+        cache=binary_bytes(cache_bytes_a_token(model)),
         layers=model.architecture.sizes["layers"],
         live=site.backend is not None and site.backend.has_checkpoint(model.id),
         preview=drawing,

@@ -29,7 +29,7 @@ TEMPLATES: dict[str, type[DataclassInstance]] = {
     "problem.html": contexts.ProblemContext,
     "api.html": contexts.ApiContext,
 }
-SET_WHERE_INCLUDED = {"_map.html": {"current", "map_open"}}
+SET_WHERE_INCLUDED = {"_map.html": {"current"}}
 """Names that a page sets around an include, with `with`."""
 
 
