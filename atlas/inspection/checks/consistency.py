@@ -83,6 +83,8 @@ def _cache_is_prefill(found: Live) -> Iterator[Result]:
     for node in caches:
         gaps = {layer: _gap(witness, node, layer, last, once) for layer in _layers(witness, node)}
         known = {layer: gap for layer, gap in gaps.items() if gap is not None}
+        if not known:
+            continue
         layer = max(known, key=lambda at: known[at])
         what = f"after {last.step} decode steps it is that of one prefill of the same tokens"
         yield _result(found, what, node.path, known[layer], f"layer {layer}", len(known))
