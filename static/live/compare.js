@@ -80,6 +80,7 @@ export function create({ place, details, section, store, panel, failed }) {
     const url = address(`${tensorPath(run.id, summary.node)}/difference`, { ...passOf(summary), ...against });
     newest(async signal => {
       if (url !== shown) {
+        words.textContent = "Comparing…";
         const found = await getJson(url, signal);
         shown = url;
         describe(found);

@@ -64,7 +64,7 @@ function start(section) {
 
   if (exists) {
     panel = createPanel({
-      section, store, colors: createColors(section), strip, failed,
+      section, store, colors: createColors(section), strip, failed, mayLoad: () => runner.canShow(),
       loaded: summary => {
         problems.clear();
         runner.caughtUp();

@@ -15,8 +15,8 @@ import { showChecks, showShape, showStats } from "./facts.js";
 
 const STILL = 350; // milliseconds without a change before what takes longer is asked for
 
-/** `failed(problem)` hears what went wrong, `loaded()` that a tensor is shown. */
-export function createPanel({ section, store, colors, strip, failed, loaded }) {
+/** `mayLoad()` says whether the run has come so far, `failed(problem)` hears what went wrong, `loaded()` what is shown. */
+export function createPanel({ section, store, colors, strip, mayLoad, failed, loaded }) {
   const el = name => section.querySelector(`[data-live="${name}"]`);
   const canvas = section.querySelector("canvas[data-tensor]");
   const output = section.querySelector("output[data-cell]");
@@ -63,8 +63,9 @@ export function createPanel({ section, store, colors, strip, failed, loaded }) {
 
   store.listen((_, changed) => {
     if (!run) return;
-    if (["layer", "step", "run"].some(name => changed.has(name))) load();
-    else if (!summary) return;
+    if (["layer", "step", "run"].some(name => changed.has(name))) {
+      if (mayLoad()) load();
+    } else if (!summary) return;
     else if (["cell", "head"].some(name => changed.has(name))) place(changed.has("head") && !changed.has("cell"));
     if (["scale", "range", "part"].some(name => changed.has(name))) fit();
     if (["rows", "columns", "reduce", "part"].some(name => changed.has(name))) place(true);

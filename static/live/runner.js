@@ -161,7 +161,7 @@ export function createRunner({ section, store, strip, status, problems, shown })
     if (isParameter) return true;
     if (view === "full") return finished();
     const generated = run.tokens.length - run.prompt_length;
-    return view === "prefill" ? finished() || generated > 0 : run.steps >= 1;
+    return finished() || (view === "prefill" ? generated > 0 : run.steps >= 1);
   }
 
   function lost(problem) {

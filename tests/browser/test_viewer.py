@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
@@ -58,6 +58,13 @@ def settled(page: Page) -> None:
             return output.dataset.value && (ranked || /inf|nan/.test(output.dataset.value));
         }"""
     )
+
+
+def unfold(page: Page, name: str) -> Locator:
+    """Open one of the panels below the plane."""
+    panel = page.locator(f'details[data-panel="{name}"]')
+    panel.locator("> summary").click()
+    return panel
 
 
 @pytest.mark.parametrize(
@@ -204,7 +211,7 @@ def test_the_range_stays_until_it_is_asked_to_fit(page: Page) -> None:
     page.wait_for_selector('#live[data-shown-layer="1"][data-state=ready]')
     assert page.locator('[data-live="legend-text"]').text_content() == before
     assert "range=" in page.url
-    page.get_by_text("Axes and colours").click()
+    page.locator(".view-options > summary").click()
     page.get_by_role("button", name="Fit the range to this tensor").click()
     expect(page.locator('[data-live="legend-text"]')).not_to_have_text(str(before))
     assert "range=" not in page.url
@@ -213,7 +220,7 @@ def test_the_range_stays_until_it_is_asked_to_fit(page: Page) -> None:
 def test_an_address_restores_what_was_seen(page: Page) -> None:
     page.goto(node_page(A + "queries", "view=full&layer=2"))
     settled(page)
-    page.get_by_text("Axes and colours").click()
+    page.locator(".view-options > summary").click()
     page.locator('[data-live="rows"]').select_option("q_heads")
     page.locator('[data-live="scale"]').select_option("log")
     page.locator('[data-live="reduce"]').select_option("max")
@@ -240,7 +247,7 @@ def test_a_prompt_is_run_and_decode_follows_it(page: Page) -> None:
     page.goto(node_page(A + "attention-update", "view=prefill&layer=7"))
     settled(page)
     page.locator("textarea[name=prompt]").fill("One two three four")
-    page.get_by_text("Options").click()
+    page.locator(".run-options > summary").click()
     page.locator("input[name=max_new_tokens]").fill("6")
     page.locator("form#run button[type=submit]").click()
     expect(page.locator('[data-live="status"]')).to_contain_text("Done: 4 prompt tokens, 6 generated", timeout=30_000)
@@ -268,14 +275,15 @@ def test_a_prompt_is_run_and_decode_follows_it(page: Page) -> None:
 def test_small_multiples_and_the_sheet_of_all_heads(page: Page) -> None:
     page.goto(node_page(A + "attention-weights", "view=full&layer=3"))
     settled(page)
-    page.get_by_text("All of 9 q_heads at once").click()
+    expect(page.get_by_text("All of 9 q_heads at once")).to_be_visible()
+    unfold(page, "multiples")
     minis = page.locator('[data-panel="multiples"] .mini')
     expect(minis).to_have_count(9)
     minis.nth(5).click()
     settled(page)
     assert cell(page)[0][1] == 5
     expect(minis.nth(5)).to_have_attribute("aria-pressed", "true")
-    page.get_by_text("Across layers").click()
+    unfold(page, "across")
     sheet = page.locator(".sheet .mini")
     expect(sheet).to_have_count(270, timeout=60_000)
     page.get_by_label("Sorted by").select_option("previous")
@@ -288,9 +296,10 @@ def test_small_multiples_and_the_sheet_of_all_heads(page: Page) -> None:
 def test_the_strip_over_layers_leads_to_a_layer(page: Page) -> None:
     page.goto(node_page("blocks/block-output", "view=prefill&layer=3"))
     settled(page)
-    page.get_by_text("Across layers").click()
+    unfold(page, "across")
     strip = page.locator("canvas.strip")
-    expect(page.locator('[data-panel="across"] .about')).not_to_contain_text("so far", timeout=30_000)
+    expect(page.locator('[data-panel="across"] .about')).to_contain_text("Colours", timeout=30_000)
+    expect(page.locator('[data-panel="across"] .about')).not_to_contain_text("so far", timeout=60_000)
     box = strip.bounding_box()
     assert box is not None
     strip.click(position={"x": box["width"] * 0.5, "y": box["height"] * 21.5 / 30})
@@ -338,8 +347,7 @@ def test_a_cache_tells_old_from_new(page: Page) -> None:
 def test_two_passes_beside_each_other(page: Page) -> None:
     page.goto(node_page(A + "attention-update", "view=decode&layer=5&step=3"))
     settled(page)
-    page.get_by_text("Compare", exact=True).last.click()
-    panel = page.locator('[data-panel="compare"]')
+    panel = unfold(page, "compare")
     panel.get_by_label("Beside").select_option("view")
     expect(panel.locator(".about").first).to_contain_text("So small that rounding explains it.")
     assert "against=view:full" in page.url
@@ -354,7 +362,7 @@ def test_two_passes_beside_each_other(page: Page) -> None:
 def test_the_table_holds_the_same_numbers(page: Page) -> None:
     page.goto(node_page(A + "attention-update", "view=prefill&layer=14&cell=0,2,100"))
     settled(page)
-    page.get_by_text("As a table").click()
+    unfold(page, "table")
     chosen = page.locator(".values td[data-chosen]")
     expect(chosen).to_have_text(cell(page)[1])
     numbers = npy(page, shown_run(page), A + "attention-update", "view=prefill&layer=14")[0]
@@ -368,7 +376,7 @@ def test_it_can_be_taken_away(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(node_page(A + "attention-update", "view=prefill&layer=14"))
     settled(page)
-    page.get_by_text("Take it away").click()
+    unfold(page, "take")
     with page.expect_download() as download:
         page.locator(".files a", has_text=".npy").first.click()
     taken = np.load(str(download.value.path()))
@@ -415,7 +423,7 @@ def test_nothing_moves_or_overflows(opened: Opened, site: str, theme: str, width
 def test_without_a_decode_step_the_page_says_so(page: Page) -> None:
     page.goto(node_page(A + "attention-update", "view=decode"))
     settled(page)
-    page.get_by_text("Options").click()
+    page.locator(".run-options > summary").click()
     page.locator("input[name=max_new_tokens]").fill("1")
     page.locator("form#run button[type=submit]").click()
     expect(page.locator('[data-live="problem"]')).to_contain_text("no decode step", timeout=30_000)
