@@ -18,34 +18,22 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from atlas.catalog import Catalog, Model
-from atlas.errors import (
-    AtlasError,
-    BadRequest,
-    Conflict,
-    NoCheckpoint,
-    NotFound,
-    NotReady,
-    TooLarge,
-    TooMany,
-)
-from atlas.runtime.adoption import adopt
+from atlas.errors import AtlasError, Conflict, NotFound, NotReady
+from atlas.runtime.admission import check_request, place_in_line, require_a_place
 from atlas.runtime.captures import Captured, Captures, Wanted, checked
-from atlas.runtime.checkpoints import open_checkpoint
 from atlas.runtime.journal import Journal
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
-from atlas.runtime.runs import FINISHED, Run, RunError, RunRequest, RunView, Waiting, tokens_of
+from atlas.runtime.roster import Roster, Status
+from atlas.runtime.runs import FINISHED, Run, RunRequest, RunView, Waiting, view_of
 from atlas.runtime.sampling import next_token
 from atlas.runtime.shelf import Shelf, identity_of
 from atlas.runtime.tallies import Tallies
-from atlas.runtime.weights import fetch_default
 from atlas.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -53,16 +41,6 @@ DEMONSTRATION = "The capital of France is"
 DEMONSTRATION_TOKENS = 8
 LAST_BLOCK = 3.0
 """Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
-
-
-@dataclass
-class Status:
-    """How far the start has come. `progress` is between 0 and 1 where it is known."""
-
-    ready: bool = False
-    stage: str = "starting"
-    progress: float | None = None
-    error: AtlasError | None = None
 
 
 Made = TypeVar("Made")
@@ -93,10 +71,9 @@ class Engine:
         self.status = status or Status()
         self.demonstration: str | None = None
         self._demonstrate = demonstrate
-        self._runners: dict[str, ReferenceRunner] = {}
-        self._refused: dict[str, AtlasError] = {}
+        self._roster = Roster(settings, catalog, self.status)
         self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
-        self._shelf = Shelf(self.journal, self._runners.get)
+        self._shelf = Shelf(self.journal, self._roster.runners.get)
         self._turns: deque[Run] = deque()
         self._requests: deque[Waiting] = deque()
         self._captures = Captures()
@@ -140,24 +117,11 @@ class Engine:
 
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
-        return model in self._runners
+        return model in self._roster.runners
 
     def runner(self, model: str) -> ReferenceRunner:
         """Raises `NotReady` while starting, `NotFound` for no model, `NoCheckpoint` for one without weights."""
-        self._require_ready()
-        runner = self._runners.get(model)
-        if runner is None:
-            refused = self._refused.get(model)
-            if refused is not None:
-                raise NoCheckpoint(f"The weights of {model} cannot be used: {refused.detail}", refused.hint)
-            self.catalog.entry(model)
-            live = self.catalog.default
-            raise NoCheckpoint(
-                f"The weights of {self.catalog.entry(model).name} are not here, so it cannot run.",
-                f"Use model={live.id!r}, whose values stand in, or start with --checkpoint {model}=PATH.",
-                stand_in=live.id,
-            )
-        return runner
+        return self._roster.runner(model)
 
     def tokens(self, model: str, prompt: str, add_bos: bool | None = None) -> list[int]:
         """A prompt as token ids, BOS as the tokenizer's settings say unless told. Raises `BadRequest`."""
@@ -170,14 +134,14 @@ class Engine:
         Raises `BadRequest`, `TooLarge`, `TooMany`, `NoCheckpoint`, `NotReady`.
         """
         runner = self.runner(request.model)
-        self._check_request(request, runner)
+        check_request(request, runner, self.settings)
         identity = identity_of(request, runner)
         with self._wake:
             run = self._shelf.find(identity)
             if run is None or run.status in ("failed", "cancelled"):
                 if self._stopping:
                     raise NotReady("The server is stopping.", "Ask again when it is back.")
-                self._require_a_place(client)
+                require_a_place(self._shelf, client, self.settings)
                 run = self._shelf.new(identity, request, runner)
                 run.client = client
                 self._turns.append(run)
@@ -189,38 +153,16 @@ class Engine:
         with self._lock:
             run = self._shelf.find(identity) if self.status.ready else None
         if run is None:
-            self._require_ready()
+            self._roster.require_ready()
             raise NotFound(f"There is no run {identity!r}.", "Start it again with POST /api/runs.")
         return run
 
     def view(self, identity: str) -> RunView:
         """A run as it stands. Raises `NotFound`."""
         run = self.run(identity)
-        tokenizer = run.runner.checkpoint.tokenizer
-        ids = list(run.ids)
         with self._lock:
-            ahead = self._before(run)
-            trouble = self.journal.trouble
-        texts, labels = tokenizer.pieces(ids), [tokenizer.label(token) for token in ids]
-        error = run.error
-        checkpoint = run.runner.checkpoint
-        return RunView(
-            id=run.id,
-            model=run.request.model,
-            checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}",
-            status=run.status,
-            prompt=tokenizer.decode(run.request.token_ids),
-            prompt_length=run.prompt_length,
-            max_new_tokens=run.request.max_new_tokens,
-            temperature=run.request.temperature,
-            seed=run.request.seed,
-            tokens=tokens_of(run, texts, labels),
-            steps=run.steps,
-            waiting=ahead,
-            seconds={"prefill": round(run.prefill_seconds, 4), "decode": round(run.decode_seconds, 4)},
-            note=" ".join(filter(None, (run.note, trouble))),
-            error=None if error is None else RunError(code=error.code, detail=error.detail, hint=error.hint),
-        )
+            waiting, trouble = place_in_line(run, self._shelf), self.journal.trouble
+        return view_of(run, waiting, trouble)
 
     def delete(self, identity: str) -> None:
         """Cancel and forget. Raises `NotFound`."""
@@ -334,64 +276,6 @@ class Engine:
             self._wake.notify_all()
         return future
 
-    # --- checks
-
-    def _require_a_place(self, client: str) -> None:
-        """Raises `TooMany` where no more runs may wait, or no more of this client."""
-        waiting = sum(other.status == "queued" for other in self._shelf)
-        if waiting >= self.settings.max_queue:
-            raise TooMany(f"{waiting} runs are waiting, and no more may.", "Try again in a moment.", waiting=waiting)
-        unfinished = sum(other.client == client and other.status not in FINISHED for other in self._shelf)
-        if client and unfinished >= self.settings.max_runs_per_client:
-            raise TooMany(
-                f"{unfinished} runs of {client} are unfinished, and no more may be.",
-                "Wait for one of them, or cancel it: DELETE /api/runs/{id}.",
-                unfinished=unfinished,
-                limit=self.settings.max_runs_per_client,
-            )
-
-    def _before(self, run: Run) -> int:
-        """How many unfinished runs come before one that waits."""
-        if run.status != "queued":
-            return 0
-        unfinished = [other for other in self._shelf if other.status in ("queued", "running")]
-        return sum(other.status == "running" or other.number < run.number for other in unfinished)
-
-    def _require_ready(self) -> None:
-        if self.status.error is not None:
-            raise NotReady(f"No model could be loaded: {self.status.error.detail}", self.status.error.hint)
-        if not self.status.ready:
-            raise NotReady(f"Not ready yet: {self.status.stage}.", "GET /readyz tells how far it is.")
-
-    def _check_request(self, request: RunRequest, runner: ReferenceRunner) -> None:
-        count, limit = len(request.token_ids), self.settings.max_prompt_tokens
-        if count == 0:
-            raise BadRequest("The prompt is empty: there is nothing to compute.", "Give at least one token.")
-        if count > limit:
-            raise TooLarge(
-                f"The prompt has {count:,} tokens; at most {limit:,} are taken.",
-                "Shorten it, or start with a larger --max-prompt-tokens.",
-                tokens=count,
-                limit=limit,
-            )
-        if request.max_new_tokens > self.settings.max_new_tokens:
-            raise BadRequest(
-                f"max_new_tokens is {request.max_new_tokens:,}; at most "
-                f"{self.settings.max_new_tokens:,} are generated.",
-                "Ask for fewer.",
-                limit=self.settings.max_new_tokens,
-            )
-        if count + request.max_new_tokens > runner.context_length:
-            raise TooLarge(
-                f"Prompt and new tokens come to {count + request.max_new_tokens:,} positions; the model has "
-                f"{runner.context_length:,}.",
-                "Shorten the prompt, or ask for fewer tokens.",
-            )
-        vocabulary = runner.model.architecture.sizes["vocab"]
-        for token in request.token_ids:
-            if not 0 <= token < vocabulary:
-                raise BadRequest(f"There is no token {token}.", f"Ids run from 0 to {vocabulary - 1:,}.")
-
     # --- the engine's thread
 
     def _main(self) -> None:
@@ -399,13 +283,11 @@ class Engine:
             self._load()
         except AtlasError as error:
             log.error("The engine could not start: %s", error)
-            self.status.error = error
-            self.status.stage = "failed"
+            self._roster.failed(error)
             return
         except Exception as error:  # whatever went wrong, the pages go on and say so
             log.exception("The engine could not start")
-            self.status.error = NotReady(f"The engine could not start: {error!r}.", "See the server's log.")
-            self.status.stage = "failed"
+            self._roster.failed(NotReady(f"The engine could not start: {error!r}.", "See the server's log."))
             return
         while True:
             with self._wake:
@@ -420,43 +302,21 @@ class Engine:
     def _load(self) -> None:
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
-
-        def progress(stage: str, fraction: float | None) -> None:
-            self.status.stage, self.status.progress = stage, fraction
-
-        entry = self.catalog.default
-        own = {choice.model: choice.path for choice in self.settings.checkpoint}
-        path = own.pop(entry.id, None) or fetch_default(self.settings.data_dir, progress)
-        self._open(entry.id, path, progress)
-        for identity, path in own.items():
-            try:
-                self._open(identity, path, progress)
-            except AtlasError as error:
-                log.error("%s: %s", path, error)
-                self._refused[identity] = error
+        self._roster.load()
         # What has been loaded stays: the garbage collector need not look at it in every pass.
         gc.collect()
         gc.freeze()
         with self._lock:
             self.status.ready = True
             self._turns.extend(self._shelf.unfinished())
-        progress("ready", 1.0)
-        if not self._demonstrate:
-            return
-        prompt = self.tokens(entry.id, DEMONSTRATION)
-        request = RunRequest(
-            model=entry.id, token_ids=tuple(prompt), max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
-        )
-        self.demonstration = self.submit(request).id
-
-    def _open(self, identity: str, path: Path, progress: Callable[[str, float | None], None]) -> None:
-        """Open a checkpoint and build the reference with it."""
-        progress(f"opening {path.name}", None)
-        checkpoint = open_checkpoint(path, self.settings.data_dir, progress, self.settings.weights_in_memory)
-        model = adopt(self.catalog, identity, checkpoint)
-        progress(f"building the reference model of {model.name}", None)
-        module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
-        self._runners[identity] = module.Runner(model, checkpoint)
+        self._roster.progress("ready", 1.0)
+        if self._demonstrate:
+            model = self.catalog.default.id
+            ids = tuple(self.tokens(model, DEMONSTRATION))
+            request = RunRequest(
+                model=model, token_ids=ids, max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
+            )
+            self.demonstration = self.submit(request).id
 
     def _answer(self) -> None:
         """Serve the requests for tensors that wait now."""
@@ -576,9 +436,12 @@ class Engine:
         future: Future[Made],
         again: Waiting,
     ) -> None:
-        """Answer one request, or put it with the run until what it needs has been computed."""
-        if not future.running() and not future.set_running_or_notify_cancel():
-            return  # whoever asked has gone
+        """Answer one request, or put it with the run until what it needs has been computed.
+
+        Until it is answered, whoever asked may go: then the future is cancelled, and there is nobody to answer.
+        """
+        failure: AtlasError | None = None
+        made: Made | None = None
         try:
             if run.cancelled and run.status != "done":
                 raise NotFound(f"The run {run.id} was cancelled.", "Start it again with POST /api/runs.")
@@ -586,7 +449,6 @@ class Engine:
                 raise Conflict(f"The run {run.id} failed.", "Start it again with POST /api/runs.")
             run.runner.checkpoint.require_whole()
             known = self._captures.kept(run, wanted) if keep else {}
-            made: Made | None = None
             if keep and len(known) == len(wanted.nodes):
                 made = make(known, None)
                 self.tallies.kept.labels("kept").inc()
@@ -598,13 +460,18 @@ class Engine:
                 made = make(known, memory)
                 self.tallies.replays.observe(time.perf_counter() - started)
                 self.tallies.kept.labels("replayed").inc()
-            assert made is not None
-            future.set_result(made)
         except AtlasError as error:
-            future.set_exception(error)
+            failure = error
         except Exception as error:  # the engine must go on
             log.exception("A tensor of the run %s could not be made", run.id)
-            future.set_exception(AtlasError(f"The tensor could not be made: {error!r}.", "See the server's log."))
+            failure = AtlasError(f"The tensor could not be made: {error!r}.", "See the server's log.")
+        if not future.set_running_or_notify_cancel():
+            return
+        if failure is not None:
+            future.set_exception(failure)
+        else:
+            assert made is not None
+            future.set_result(made)
 
     def _memory_for(self, run: Run, wanted: Wanted, again: Waiting) -> Memory | None:
         """The memory that a replay needs, or None: then `again` is served once it is there."""

@@ -189,3 +189,29 @@ def tokens_of(run: Run, texts: Sequence[str], labels: Sequence[str]) -> list[Tok
         )
         for position, (token, text, label) in enumerate(zip(run.ids[: len(texts)], texts, labels, strict=True))
     ]
+
+
+def view_of(run: Run, waiting: int, trouble: str = "") -> RunView:
+    """A run as it stands; `waiting` is its place in line, `trouble` is put into its note."""
+    tokenizer = run.runner.checkpoint.tokenizer
+    ids = list(run.ids)
+    texts, labels = tokenizer.pieces(ids), [tokenizer.label(token) for token in ids]
+    error = run.error
+    checkpoint = run.runner.checkpoint
+    return RunView(
+        id=run.id,
+        model=run.request.model,
+        checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}",
+        status=run.status,
+        prompt=tokenizer.decode(run.request.token_ids),
+        prompt_length=run.prompt_length,
+        max_new_tokens=run.request.max_new_tokens,
+        temperature=run.request.temperature,
+        seed=run.request.seed,
+        tokens=tokens_of(run, texts, labels),
+        steps=run.steps,
+        waiting=waiting,
+        seconds={"prefill": round(run.prefill_seconds, 4), "decode": round(run.decode_seconds, 4)},
+        note=" ".join(filter(None, (run.note, trouble))),
+        error=None if error is None else RunError(code=error.code, detail=error.detail, hint=error.hint),
+    )

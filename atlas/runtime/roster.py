@@ -1,0 +1,105 @@
+"""Which models can run here: checkpoints opened, reference code built with them, and what could not be opened.
+
+Knows nothing of runs. Filled by the engine's thread; asked from any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from atlas.catalog import Catalog
+from atlas.errors import AtlasError, NoCheckpoint, NotReady
+from atlas.runtime.adoption import adopt
+from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.references.base import ReferenceRunner
+from atlas.runtime.weights import fetch_default
+from atlas.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Status:
+    """How far the start has come. `progress` is between 0 and 1 where it is known."""
+
+    ready: bool = False
+    stage: str = "starting"
+    progress: float | None = None
+    error: AtlasError | None = None
+
+
+class Roster:
+    """The runners by model, and how far opening them has come."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, status: Status) -> None:
+        self.settings = settings
+        self.catalog = catalog
+        self.status = status
+        self._runners: dict[str, ReferenceRunner] = {}
+        self._refused: dict[str, AtlasError] = {}
+
+    @property
+    def runners(self) -> Mapping[str, ReferenceRunner]:
+        """Those that are open."""
+        return self._runners
+
+    def load(self) -> None:
+        """Open the default checkpoint and the reader's own. One of theirs that cannot be used is kept with its reason.
+
+        Raises what keeps the default from being opened.
+        """
+        entry = self.catalog.default
+        own = {choice.model: choice.path for choice in self.settings.checkpoint}
+        path = own.pop(entry.id, None) or fetch_default(self.settings.data_dir, self.progress)
+        self._open(entry.id, path)
+        for identity, path in own.items():
+            try:
+                self._open(identity, path)
+            except AtlasError as error:
+                log.error("%s: %s", path, error)
+                self._refused[identity] = error
+
+    def progress(self, stage: str, fraction: float | None) -> None:
+        """Say how far it is."""
+        self.status.stage, self.status.progress = stage, fraction
+
+    def failed(self, error: AtlasError) -> None:
+        """Say why nothing can run."""
+        self.status.error, self.status.stage = error, "failed"
+
+    def require_ready(self) -> None:
+        """Raises `NotReady` that says how far it is, or why it failed."""
+        if self.status.error is not None:
+            raise NotReady(f"No model could be loaded: {self.status.error.detail}", self.status.error.hint)
+        if not self.status.ready:
+            raise NotReady(f"Not ready yet: {self.status.stage}.", "GET /readyz tells how far it is.")
+
+    def runner(self, model: str) -> ReferenceRunner:
+        """Raises `NotReady` while starting, `NotFound` for no model, `NoCheckpoint` for one without weights."""
+        self.require_ready()
+        runner = self._runners.get(model)
+        if runner is None:
+            refused = self._refused.get(model)
+            if refused is not None:
+                raise NoCheckpoint(f"The weights of {model} cannot be used: {refused.detail}", refused.hint)
+            self.catalog.entry(model)
+            live = self.catalog.default
+            raise NoCheckpoint(
+                f"The weights of {self.catalog.entry(model).name} are not here, so it cannot run.",
+                f"Use model={live.id!r}, whose values stand in, or start with --checkpoint {model}=PATH.",
+                stand_in=live.id,
+            )
+        return runner
+
+    def _open(self, identity: str, path: Path) -> None:
+        """Open a checkpoint and build the reference with it."""
+        self.progress(f"opening {path.name}", None)
+        checkpoint = open_checkpoint(path, self.settings.data_dir, self.progress, self.settings.weights_in_memory)
+        model = adopt(self.catalog, identity, checkpoint)
+        self.progress(f"building the reference model of {model.name}", None)
+        module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
+        self._runners[identity] = module.Runner(model, checkpoint)
