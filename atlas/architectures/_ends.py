@@ -11,8 +11,10 @@ from atlas.architectures._attention import LOWEST
 from atlas.architectures._code import STREAM, Code, names, shared, weight_names
 from atlas.architectures._numeric import Array, linear
 from atlas.graph.anchors import Anchor, at
+from atlas.graph.evidence import Evidence
 from atlas.graph.nodes import Alias, Component, Node, Operation, Parameter, Tensor, Use
 
+Reference = Callable[..., Any]
 TIED = "It is tied to the embedding: one matrix in memory, used at both ends."
 UNTIED = "It is a matrix of its own, not the embedding used again."
 
@@ -43,14 +45,13 @@ def embedding(
     weight: str = "model.embed_tokens.weight",
     tied: bool = False,
     explanation: str = "",
-    scaled: bool = False,
+    rows: Anchor | None = None,
+    output: str = "embedded",
 ) -> tuple[Node, ...]:
-    """The look-up. `scaled`: the rows are multiplied by the root of the model's width."""
+    """The look-up. Where its rows (made at `rows`) are not yet the stream, `output` names them otherwise."""
     attribute = weight.rsplit(".", 2)[-2]
     built = code.built.assigns(f"self.{attribute}")
-    made = code.forward.assigns("inputs_embeds")
-    rows = code.at("TextScaledWordEmbedding.forward").returns().left if scaled else made
-    first = "looked-up" if scaled else "embedded"
+    made = rows or code.forward.assigns("inputs_embeds")
     claim = "Each token id picks one row of the embedding matrix."
     nodes: list[Node] = [
         Component(
@@ -68,9 +69,11 @@ def embedding(
             shape=("vocab", "d_model"),
             weight=weight,
             description="One row of model width for each token.",
-            explanation="The same matrix scores the tokens at the other end."
-            if tied
-            else UNTIED.replace("embedding", "unembedding"),
+            explanation=(
+                "The same matrix scores the tokens at the other end."
+                if tied
+                else UNTIED.replace("embedding", "unembedding")
+            ),
             evidence=code.context("embedding-weight", "A table of vocabulary x width.", built),
             aliases=weight_names(weight, "token_embd.weight", "embed.W_E"),
             built=built,
@@ -80,65 +83,48 @@ def embedding(
             path="embedding/look-up",
             name="Look up",
             inputs=("token-ids", "weight"),
-            outputs=(first,),
-            equation=rf"<{first}> = <weight>\left[\,<token-ids>\,\right]",
+            outputs=(output,),
+            equation=rf"<{output}> = <weight>\left[\,<token-ids>\,\right]",
             reference=lambda token_ids, weight: weight[token_ids],
             description="Pick the row of each token.",
             explanation="A token gets the same vector wherever it stands; position enters later.",
-            evidence=code.direct("look-up", claim, rows),
+            evidence=code.direct("look-up", claim, made),
         ),
     ]
-    if scaled:
-        looked = code.direct("looked-up", claim, rows)
-        scale = code.direct(
-            "scale-embedding",
-            "The rows times the root of the width.",
-            made,
-            code.at("TextScaledWordEmbedding.forward").returns(),
-        )
-        nodes += [
+    if output == "embedded":
+        nodes.append(embedded(code.direct("embedded", claim, made), made))
+    else:
+        nodes.append(
             Tensor(
-                path="embedding/looked-up",
+                path=f"embedding/{output}",
                 name="Looked-up rows",
                 symbol=r"\hat x_0",
                 shape=STREAM,
-                hook=rows,
+                hook=made,
                 description="The rows of the embedding matrix, before they are scaled.",
-                explanation="Small: the matrix is also the unembedding, where rows of unit size and more would give huge logits.",
-                evidence=looked,
-            ),
-            Operation(
-                path="embedding/scale",
-                name="Scale by the root of the width",
-                inputs=("looked-up",),
-                outputs=("embedded",),
-                equation=r"<embedded> = \sqrt{<#d_model>}\,<looked-up>",
-                reference=lambda looked_up, d_model: looked_up * d_model**0.5,
-                description="Bring the rows to the size of the stream.",
-                explanation=(
-                    "As in the original transformer, because the two ends share one matrix. In bfloat16 the factor itself is "
-                    "rounded first (33.94 becomes 34 at width 1,152), and whoever does not round it gets other numbers."
-                ),
-                evidence=scale,
-            ),
-        ]
-    nodes.append(
-        Tensor(
-            path="embedding/embedded",
-            name="Embedded tokens",
-            symbol="x_0",
-            shape=STREAM,
-            hook=made,
-            description="The residual stream as it enters the first block.",
-            explanation=(
-                "Every later value of the stream is this plus what the blocks have added, so the token at a position stays "
-                "readable deep into the model."
-            ),
-            evidence=code.direct("embedded", claim, made),
-            aliases=names("hook_embed", "hidden_states[0]"),
+                explanation="Small beside what the blocks will add; that is why they are scaled.",
+                evidence=code.direct("looked-up", claim, made),
+            )
         )
-    )
     return tuple(nodes)
+
+
+def embedded(evidence: tuple[Evidence, ...], made: Anchor) -> Tensor:
+    """The stream as it enters the first block."""
+    return Tensor(
+        path="embedding/embedded",
+        name="Embedded tokens",
+        symbol="x_0",
+        shape=STREAM,
+        hook=made,
+        description="The residual stream as it enters the first block.",
+        explanation=(
+            "Every later value of the stream is this plus what the blocks have added, so the token at a position stays "
+            "readable deep into the model."
+        ),
+        evidence=evidence,
+        aliases=names("hook_embed", "hidden_states[0]"),
+    )
 
 
 def mask(
@@ -255,8 +241,20 @@ def block(
     )
 
 
-def residual(code: Code, which: str, made: Anchor, *, update: str, explanation: str = "") -> tuple[Node, ...]:
-    """One of a block's two residual sums: `which` is "attention" or "feed-forward", `update` what is added."""
+def residual(
+    code: Code,
+    which: str,
+    made: Anchor,
+    *,
+    update: str,
+    explanation: str = "",
+    factor: str = "",
+    reference: Reference = lambda stream, update: stream + update,
+) -> tuple[Node, ...]:
+    """One of a block's two residual sums: `which` is "attention" or "feed-forward", `update` what is added.
+
+    `factor` is TeX that stands before the update, `reference` what then computes the sum.
+    """
     first = which == "attention"
     source, target = ("block-input", "mid-residual") if first else ("mid-residual", "block-output")
     evidence = code.direct(f"{which}-residual", "The update is added to what came in.", made)
@@ -272,8 +270,8 @@ def residual(code: Code, which: str, made: Anchor, *, update: str, explanation: 
             name=f"Add the {which} update",
             inputs=(Use(path=f"blocks/{source}", named="stream"), Use(path=update, named="update")),
             outputs=(target,),
-            equation=rf"<{target}> = <{source}> + <{update}>",
-            reference=lambda stream, update: stream + update,
+            equation=rf"<{target}> = <{source}> + {factor}<{update}>",
+            reference=reference,
             description="The first of the block's two residual sums."
             if first
             else "The second of the block's residual sums.",
@@ -306,8 +304,13 @@ def residual(code: Code, which: str, made: Anchor, *, update: str, explanation: 
     )
 
 
-def unembedding(code: Code, *, tied: bool, explanation: str = "", nth: int | None = None) -> tuple[Node, ...]:
-    """The scores of all tokens. `nth` counts what `logits` is assigned, where that is several times."""
+def unembedding(
+    code: Code, *, tied: bool, explanation: str = "", nth: int | None = None, output: str = "logits"
+) -> tuple[Node, ...]:
+    """The scores of all tokens. `nth` counts what `logits` is assigned, where that is several times.
+
+    Where what the matrix gives is not yet the logits, `output` names it otherwise.
+    """
     head = code.at(f"{code.head}.forward")
     built = code.at(f"{code.head}.__init__").assigns("self.lm_head")
     logits = head.assigns("logits", nth=nth)
@@ -342,8 +345,8 @@ def unembedding(code: Code, *, tied: bool, explanation: str = "", nth: int | Non
             path="unembedding/project",
             name="Unembed",
             inputs=(Use(path="final-norm/normalized", named="x"), "weight"),
-            outputs=("logits",),
-            equation=r"<logits> = <final-norm/normalized>\,<weight>^{\top}",
+            outputs=(output,),
+            equation=rf"<{output}> = <final-norm/normalized>\,<weight>^{{\top}}",
             reference=linear,
             description="The dot product of each position with each token's direction.",
             explanation=(
@@ -352,18 +355,28 @@ def unembedding(code: Code, *, tied: bool, explanation: str = "", nth: int | Non
             ),
             evidence=evidence,
         ),
-        Tensor(
-            path="unembedding/logits",
-            name="Logits",
-            symbol=r"\ell",
-            shape=("batch", "positions", "vocab"),
-            hook=logits,
-            description="A score for every token of the vocabulary, at every position computed.",
-            explanation="Softmax makes probabilities of them. Row t scores the token at position t + 1.",
-            evidence=evidence,
-            aliases=names("logits", "logits"),
-            sharded="vocab",
+        logits_tensor(evidence, logits, output),
+    )
+
+
+def logits_tensor(evidence: tuple[Evidence, ...], made: Anchor, leaf: str = "logits") -> Tensor:
+    """The scores, at the end or (by another name) one step before it."""
+    end = leaf == "logits"
+    return Tensor(
+        path=f"unembedding/{leaf}",
+        name=leaf.replace("-", " ").capitalize(),
+        symbol=r"\ell" if end else r"\hat\ell",
+        shape=("batch", "positions", "vocab"),
+        hook=made,
+        description="A score for every token of the vocabulary, at every position computed.",
+        explanation=(
+            "Softmax makes probabilities of them. Row t scores the token at position t + 1."
+            if end
+            else "Not yet the numbers that softmax takes."
         ),
+        evidence=evidence,
+        aliases=names("logits", "logits") if end else (),
+        sharded="vocab",
     )
 
 
@@ -372,5 +385,3 @@ JOINED: tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]] = (
     (("embedding/embedded", "blocks/block-input"),),
 )
 """How blocks are joined to each other, and to what comes before."""
-
-Reference = Callable[..., Any]

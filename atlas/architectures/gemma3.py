@@ -25,10 +25,11 @@ from atlas.architectures._code import (
 from atlas.architectures._norms import block_norm, final_norm, head_norm
 from atlas.architectures._numeric import gelu
 from atlas.graph.anchors import at
-from atlas.graph.nodes import Architecture, Layers, Node, Use, Window
+from atlas.graph.nodes import Architecture, Layers, Node, Operation, Use, Window
 
 ID = "gemma3"
 CODE = Code("gemma3", "Gemma3", body="TextModel")
+ROWS = CODE.at("TextScaledWordEmbedding.forward").returns().left
 SMALL: Config = {
     "vocab_size": 272,
     "hidden_size": 40,
@@ -105,12 +106,14 @@ def declare(config: Config) -> Architecture:
             *_ends.embedding(
                 CODE,
                 tied=True,
-                scaled=True,
+                rows=ROWS,
+                output="looked-up",
                 explanation=(
                     "A look-up, and a factor. The vocabulary is large, 262,144 tokens for many languages: in the smallest "
                     "models the embedding is more than half of all parameters."
                 ),
             ),
+            *_scaled_embedding(),
             *_rope.position_ids(CODE),
             *_rope.rotary(
                 CODE,
@@ -223,6 +226,34 @@ def declare(config: Config) -> Architecture:
         enters=enters,
         layer_kinds=(local, everywhere),
         window=Window(size=window, layers=local),
+    )
+
+
+def _scaled_embedding() -> tuple[Node, ...]:
+    made = CODE.forward.assigns("inputs_embeds")
+    scale = CODE.direct(
+        "scale-embedding",
+        "The rows times the root of the width.",
+        made,
+        CODE.at("TextScaledWordEmbedding.forward").returns(),
+    )
+    return (
+        Operation(
+            path="embedding/scale",
+            name="Scale by the root of the width",
+            inputs=("looked-up",),
+            outputs=("embedded",),
+            equation=r"<embedded> = \sqrt{<#d_model>}\,<looked-up>",
+            reference=lambda looked_up, d_model: looked_up * d_model**0.5,
+            description="Bring the rows to the size of the stream.",
+            explanation=(
+                "As in the original transformer, because the two ends share one matrix: as an unembedding its rows must be "
+                "small. In bfloat16 the factor itself is rounded first (33.94 becomes 34 at width 1,152), and whoever does not "
+                "round it gets other numbers."
+            ),
+            evidence=scale,
+        ),
+        _ends.embedded(scale, made),
     )
 
 
