@@ -20,7 +20,7 @@ from types import ModuleType
 
 import atlas.architectures
 import atlas.models
-from atlas.errors import DeclarationError, NotFound
+from atlas.errors import DeclarationError, NotFound, SourceMismatch, SourceUnavailable
 from atlas.graph.anchors import Anchor
 from atlas.graph.evidence import Evidence
 from atlas.graph.nodes import Architecture, Component, Operation, Parameter, Tensor
@@ -105,16 +105,23 @@ class Model:
         return self.store.read(self.architecture.reference.file).module
 
     def place(self, path: str) -> Place | None:
-        """Where a tensor, or the first output of an operation, comes to be in the reference code."""
+        """Where a tensor, or the first output of an operation, comes to be in the reference code.
+
+        None where nothing says so, or where the code is not here as it was pinned.
+        """
         node = self.graph[path].node
+        try:
+            module = self.reference_module
+        except (SourceMismatch, SourceUnavailable):
+            return None
         if isinstance(node, Operation):
             if node.place is not None:
-                return self.reference_module.resolve(node.place)
+                return module.resolve(node.place)
             node = self.graph[self.graph[path].outputs[0]].node
         if isinstance(node, Tensor):
-            return self.reference_module.watchable(node.hook)
+            return module.watchable(node.hook)
         if isinstance(node, Parameter) and node.built is not None:
-            return self.reference_module.resolve(node.built)
+            return module.resolve(node.built)
         return None
 
     def code_name(self, path: str) -> str:
@@ -246,6 +253,8 @@ class Catalog:
                 license_url="/how-to-read",
             ),
             size="untrained",
+            rank=200,
+            untrained=True,
             tied_embeddings=bool(values.get("tie_word_embeddings")),
         )
         return Model(entry, declaration, self.store)

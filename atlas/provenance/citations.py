@@ -61,11 +61,15 @@ class Citation(Frozen):
 def cite(evidence: Evidence, store: SourceStore) -> Citation:
     """Resolve one piece of evidence.
 
-    Where the file is not here, the lines come from the lock. Raises `AnchorError` where neither knows them.
+    Where the file is not here, the lines come from the lock. A lock keeps none of a file that a package carries: if that
+    is gone or was edited, the citation has no lines and says so (`missing`). Raises `AnchorError` where neither knows
+    lines that they should.
     """
     lock, locked = store.locks.locked(evidence.file)
     module, missing = _module(store, evidence.file)
-    lines = _merged(locate(anchor, module, lock, locked) for anchor in evidence.anchors)
+    gone = module is None and lock.carrier is not None
+    known = [anchor for anchor in evidence.anchors if not gone or str(anchor) in locked.lines]
+    lines = _merged(locate(anchor, module, lock, locked) for anchor in known)
     excerpt = tuple(Piece(start=a, end=b, code=module.excerpt(a, b)) for a, b in lines) if module else ()
     return Citation(
         id=evidence.id,

@@ -80,7 +80,7 @@ def _missing(piece: Citation, lock: Lock | None) -> str:
 def _same_syntax(model: Model, declared: Evidence) -> str:
     """Whether what is cited in another version of the code has the syntax of what ran here."""
     ran = model.architecture.reference.file
-    if declared.file.source == ran.source:  # a file of the same code, which ran with it
+    if declared.file.source == ran.source or not model.store.available(ran):  # the same code, which ran with it
         return ""
     here, there = model.reference_module, model.store.read(declared.file).module
     same: dict[bool, list[str]] = {True: [], False: []}
