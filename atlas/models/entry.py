@@ -50,7 +50,8 @@ class StatedConfiguration(Frozen):
 class ModelEntry(Frozen):
     """One model of the catalogue. `reads_as` says what its code has to do with the code of its predecessor.
 
-    `rank` orders the catalogue. `default_weights` marks the model whose checkpoint the atlas brings along.
+    `rank` orders the catalogue. `default_weights` marks the model whose checkpoint the atlas brings along, `untrained`
+    one whose weights are random numbers.
     """
 
     id: str
@@ -64,6 +65,7 @@ class ModelEntry(Frozen):
     size: str = ""
     rank: int = 100
     default_weights: bool = False
+    untrained: bool = False
     tied_embeddings: bool = False
     errata: tuple[Evidence, ...] = ()
 
