@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,12 +25,14 @@ SYMBOLS: Mapping[View, Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class Traced:
-    """The passes of one model, by view, and its parameters' shapes by their names in the reference code."""
+    """The passes of one model, by view, and its parameters' shapes by their names in the reference code. `assumed` says
+    what was, where the code's way depends on numbers.
+    """
 
     model: Model
     passes: Mapping[View, Trace]
     parameters: Mapping[str, tuple[int, ...]]
-    seconds: float
+    assumed: str
 
     @property
     def subject(self) -> str:
@@ -45,7 +46,7 @@ def traced(subject: Subject) -> Traced:
     if isinstance(kept, Traced) and kept.model is subject.model:
         return kept
     subject.shared.pop(SHARED, None)  # one model's are enough to keep
-    began, model = time.perf_counter(), subject.model
+    model = subject.model
     subject.progress(f"{model.name}: building it at true size", None)
     runner: TrueSize = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}").TrueSizeRunner(
         model
@@ -59,7 +60,7 @@ def traced(subject: Subject) -> Traced:
         computed, before = (1, BEFORE) if view == "decode" else (POSITIONS, 0)
         passes[view] = runner.trace(view, BATCH, computed, before)
     shapes = {name: tuple(tensor.shape) for name, tensor in runner.parameters.items()}
-    made = Traced(model, passes, shapes, time.perf_counter() - began)
+    made = Traced(model, passes, shapes, runner.assumed)
     subject.shared[SHARED] = made
     return made
 

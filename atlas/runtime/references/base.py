@@ -173,6 +173,11 @@ class TrueSize(Watched, ABC):
 
     full_is_prefill = False
 
+    @property
+    def assumed(self) -> str:
+        """What was assumed where the code's way depends on numbers, which there are none of: a sentence, or nothing."""
+        return ""
+
     def __init__(self, model: Model, loaded: Loaded) -> None:
         super().__init__(model, loaded)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)

@@ -296,6 +296,17 @@ class TrueSizeRunner(TrueSize):
         """Raises `SourceError`."""
         super().__init__(model, load_reference(model))
 
+    @property
+    def _chosen(self) -> int:
+        return self.model.architecture.sizes.get("experts_per_token", 0)
+
+    @property
+    def assumed(self) -> str:
+        if not self._chosen:
+            return ""
+        chosen = f"all tokens choose the same {self._chosen}"
+        return f"Which experts are chosen depends on numbers. It was assumed that {chosen}."
+
     def _build(self) -> Mapping[str, torch.Tensor]:
         self._transformer: Any = _constructed(self.loaded, self.model)
         self._list, self._attribute = _list_of_blocks(self._transformer, self.model)
@@ -303,7 +314,7 @@ class TrueSizeRunner(TrueSize):
 
     def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:  # noqa: ARG002
         cache = step_cache()(self._transformer.config)
-        with Routing(self.model.architecture.sizes.get("experts_per_token", 0)):
+        with Routing(self._chosen):
             if before:
                 _called(self._transformer, torch.zeros(batch, before, dtype=torch.long), cache)
             with contextlib.ExitStack() as stack:
