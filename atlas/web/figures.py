@@ -40,6 +40,18 @@ def parameters(model: Model, within: str = "") -> int:
     return sum(numbers_in(model, node) * copies(model, node) for node in _weights(model, within))
 
 
+def active_parameters(model: Model) -> int:
+    """Distinct parameters that one token's pass reads: of stacked experts only those that it is sent to."""
+    sizes = model.architecture.sizes
+    total = 0
+    for node in _weights(model, ""):
+        assert isinstance(node.node, Quantity)
+        count = numbers_in(model, node) * copies(model, node)
+        stacked = node.node.shape[0] == "experts" and node.path.startswith("blocks/feed-forward/experts/")
+        total += count * sizes["experts_per_token"] // sizes["experts"] if stacked else count
+    return total
+
+
 def parameters_of_one(model: Model, within: str) -> int:
     """As `parameters`, for one copy of a component."""
     return sum(numbers_in(model, node) for node in _weights(model, within))
@@ -80,13 +92,32 @@ def figures(model: Model) -> tuple[Figure, ...]:
     tied = "; embedding and unembedding are one matrix, counted once" if model.entry.tied_embeddings else ""
     found = [
         Figure("Parameters", f"{total:,}", "", f"every weight's shape, times {layers} layers in the blocks{tied}"),
-        Figure("Weights", binary_bytes(total * BYTES), "in bfloat16", "two bytes a parameter; a decode step reads all"),
     ]
-    for one in caches(model)[:1]:
-        axes = " × ".join(f"{model.architecture.sizes[a]} {model.graph.axes[a].words}" for a in fixed_axes(model, one))
-        how = f"{copies(model, one)} layers × {len(caches(model))} caches × {axes} × {BYTES} bytes"
-        found.append(Figure("KV cache", f"{kept:,}", "bytes a token in bfloat16", how))
+    active = active_parameters(model)
+    if active != total:
+        chosen, experts = model.architecture.sizes["experts_per_token"], model.architecture.sizes["experts"]
+        how = f"all that every token goes through, and {chosen} of {experts} experts in each layer that has some"
+        found.append(Figure("Active", f"{active:,}", "parameters a token", how))
+    read = "all" if active == total else "the active ones"
+    how = f"two bytes a parameter; a decode step reads {read}"
+    found.append(Figure("Weights", binary_bytes(total * BYTES), "in bfloat16", how))
+    if kept:
+        found.append(Figure("KV cache", f"{kept:,}", "bytes a token in bfloat16", _how_kept(model)))
     return tuple(found)
+
+
+def _how_kept(model: Model) -> str:
+    """What is multiplied, and added where a layer's caches are unlike."""
+    sizes, found = model.architecture.sizes, dict[str, list[Resolved]]()
+    for one in caches(model):
+        axes = [axis for axis in fixed_axes(model, one) if axis != "one"]
+        words = " × ".join(f"{sizes[axis]} {model.graph.axes[axis].words}" for axis in axes)
+        found.setdefault(words, []).append(one)
+    if len(found) == 1:
+        ((words, alike),) = found.items()
+        return f"{copies(model, alike[0])} layers × {len(alike)} caches × {words} × {BYTES} bytes"
+    parts = " + ".join(words for words, alike in found.items() for _ in alike)
+    return f"{copies(model, caches(model)[0])} layers × ({parts}) × {BYTES} bytes"
 
 
 def binary_bytes(count: float) -> str:
