@@ -20,6 +20,7 @@ import atlas.architectures
 import atlas.models
 from atlas.catalog import Catalog
 from atlas.inspection.checks import run_checks
+from atlas.inspection.checks.result import Kind
 from atlas.provenance.locks import Locks
 from atlas.provenance.store import SourceStore
 from atlas.render.assets import sources_dir
@@ -71,7 +72,7 @@ def test_the_model_is_found_beside_the_others(contributed: Catalog) -> None:
 
 
 def test_everything_that_it_says_is_checked(contributed: Catalog, data_dir: Path) -> None:
-    kinds = ("sources", "shapes", "edges", "equations")
+    kinds: tuple[Kind, ...] = ("sources", "shapes", "edges", "equations")
     (report,) = run_checks(contributed, Settings(data_dir=data_dir), ["granite"], kinds=kinds)
     failed = [result for result in report.results if result.status == "failed"]
     assert failed == []

@@ -190,7 +190,7 @@ def dispatch(mixture: Mixture, explanation: str) -> tuple[Node, ...]:
             inputs=(Use(path=f"{ROUTER}/chosen-experts", named="chosen"),),
             outputs=("token-index", "choice-index"),
             equation=(
-                rf"\left(<token-index>_a, <choice-index>_a\right) = \text{{the }} a\text{{-th }} (t, c) "
+                rf"\left(<token-index>, <choice-index>\right) = \text{{the }} a\text{{-th }} (t, c) "
                 rf"\text{{ in order of }} \left(<{ROUTER}/chosen-experts>_{{t,c}},\, c,\, t\right)"
             ),
             reference=_dispatched,
@@ -228,7 +228,7 @@ def dispatch(mixture: Mixture, explanation: str) -> tuple[Node, ...]:
             name="Gather the tokens",
             inputs=(Use(path=NORM, named="x"), "token-index"),
             outputs=("expert-inputs",),
-            equation=rf"<expert-inputs>_a = <{NORM}>_{{t_a}}",
+            equation=rf"<expert-inputs>_a = <{NORM}>_{{<token-index>}}",
             reference=lambda x, token_index: x.reshape(-1, x.shape[-1])[token_index],
             description="Copy each token's features to every expert that it chose.",
             explanation="In a model spread over machines this is the all-to-all: tokens travel, weights stay.",
@@ -237,7 +237,7 @@ def dispatch(mixture: Mixture, explanation: str) -> tuple[Node, ...]:
         Tensor(
             path=f"{EXPERTS}/expert-inputs",
             name="Expert inputs",
-            symbol="n_a",
+            symbol=r"\hat n",
             shape=("assignments", "d_model"),
             hook=gathered,
             joined=True,
@@ -443,7 +443,9 @@ def combine(
                 "choice-index",
             ),
             outputs=("weighed-outputs",),
-            equation=rf"<weighed-outputs>_a = <{ROUTER}/routing-weights>_{{t_a,c_a}}\,<expert-outputs>_a",
+            equation=(
+                rf"<weighed-outputs>_a = <{ROUTER}/routing-weights>_{{<token-index>,\,<choice-index>}}\,<expert-outputs>_a"
+            ),
             reference=lambda rows, weights, token_index, choice_index: (
                 rows * weights[token_index, choice_index][:, None]
             ),
@@ -467,7 +469,7 @@ def combine(
             name="Sum for each token",
             inputs=("weighed-outputs", "token-index", Use(path=NORM, lends=True)),
             outputs=(output,),
-            equation=rf"<{output}>_t = \sum_{{a:\, t_a = t}} <weighed-outputs>_a",
+            equation=rf"<{output}>_t = \sum_{{a:\, <token-index> = t}} <weighed-outputs>_a",
             reference=_summed,
             description="Add up what a token's experts have given.",
             explanation=(

@@ -69,7 +69,7 @@ class Engine:
         self.settings = settings
         self.catalog = catalog
         self.status = status or Status()
-        self.demonstration: str | None = None
+        self.demonstrations: dict[str, str] = {}
         self._demonstrate = demonstrate
         self._roster = Roster(settings, catalog, self.status)
         self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
@@ -115,9 +115,18 @@ class Engine:
             self._thread.join(max(0.0, self._stop_by - time.monotonic()) + LAST_BLOCK if timeout is None else timeout)
         self.journal.close()
 
+    @property
+    def demonstration(self) -> str | None:
+        """The run with which the default model shows what it does, once there is one."""
+        return self.demonstrations.get(self.catalog.default.id)
+
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
         return model in self._roster.runners
+
+    def stand_in(self, model: str) -> str:
+        """The model whose values are shown for a model: itself, or another. Raises `NotFound`."""
+        return self._roster.stand_in(model)
 
     def runner(self, model: str) -> ReferenceRunner:
         """Raises `NotReady` while starting, `NotFound` for no model, `NoCheckpoint` for one without weights."""
@@ -311,12 +320,13 @@ class Engine:
             self._turns.extend(self._shelf.unfinished())
         self._roster.progress("ready", 1.0)
         if self._demonstrate:
-            model = self.catalog.default.id
-            ids = tuple(self.tokens(model, DEMONSTRATION))
-            request = RunRequest(
-                model=model, token_ids=ids, max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
-            )
-            self.demonstration = self.submit(request).id
+            untrained = [model for model in self._roster.runners if self.catalog.entry(model).untrained]
+            for model in (self.catalog.default.id, *untrained):
+                ids = tuple(self.tokens(model, DEMONSTRATION))
+                request = RunRequest(
+                    model=model, token_ids=ids, max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
+                )
+                self.demonstrations[model] = self.submit(request).id
 
     def _answer(self) -> None:
         """Serve the requests for tensors that wait now."""

@@ -16,6 +16,7 @@ from atlas.errors import AtlasError, NoCheckpoint, NotReady
 from atlas.runtime.adoption import adopt
 from atlas.runtime.checkpoints import open_checkpoint
 from atlas.runtime.references.base import ReferenceRunner
+from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
 from atlas.settings import Settings
 
@@ -62,6 +63,8 @@ class Roster:
             except AtlasError as error:
                 log.error("%s: %s", path, error)
                 self._refused[identity] = error
+        if self.settings.untrained:
+            self._open_untrained()
 
     def progress(self, stage: str, fraction: float | None) -> None:
         """Say how far it is."""
@@ -86,14 +89,44 @@ class Roster:
             refused = self._refused.get(model)
             if refused is not None:
                 raise NoCheckpoint(f"The weights of {model} cannot be used: {refused.detail}", refused.hint)
-            self.catalog.entry(model)
-            live = self.catalog.default
+            live = self.stand_in(model)
             raise NoCheckpoint(
                 f"The weights of {self.catalog.entry(model).name} are not here, so it cannot run.",
-                f"Use model={live.id!r}, whose values stand in, or start with --checkpoint {model}=PATH.",
-                stand_in=live.id,
+                f"Use model={live!r}, whose values stand in, or start with --checkpoint {model}=PATH.",
+                stand_in=live,
             )
         return runner
+
+    def stand_in(self, model: str) -> str:
+        """The model whose values are shown for a model: itself if it runs here, else the default one, or an untrained
+        one of the same architecture. Raises `NotFound`.
+        """
+        wanted = self.catalog.entry(model)
+        default = self.catalog.default
+        if model in self._runners or wanted.architecture == default.architecture:
+            return model if model in self._runners else default.id
+        for identity in self._runners:
+            other = self.catalog.entry(identity)
+            if other.untrained and other.architecture == wanted.architecture:
+                return identity
+        return default.id
+
+    def _open_untrained(self) -> None:
+        """Run each architecture that no opened checkpoint is of, small and with random weights."""
+        running = {self.catalog.entry(identity).architecture for identity in self._runners}
+        for architecture, declaration in self.catalog.architectures.items():
+            if architecture in running or not hasattr(declaration, "SMALL"):
+                continue
+            model = self.catalog.small(architecture)
+            self.progress(f"building {model.name}", None)
+            try:
+                module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
+                self._runners[model.id] = module.Runner(model, untrained(model))
+            except AtlasError as error:
+                log.error("%s: %s", model.name, error)
+                self._refused[model.id] = error
+            else:
+                self.catalog.add(model.entry)
 
     def _open(self, identity: str, path: Path) -> None:
         """Open a checkpoint and build the reference with it."""

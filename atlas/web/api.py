@@ -205,7 +205,7 @@ def _catalog(request: Request) -> Catalog:
 def _live(request: Request, model: str) -> Live:
     backend: LiveValues | None = request.app.state.backend
     available = backend is not None and backend.has_checkpoint(model)
-    stand_in = None if available or backend is None else backend.live_model
+    stand_in = None if available or backend is None else backend.stand_in(model)
     return Live(available=available, stand_in=stand_in)
 
 

@@ -108,9 +108,13 @@ class Backend:
         """Whether the model runs on weights of its own here."""
         return self._engine is not None and self._engine.has_checkpoint(model)
 
-    def demo_run(self) -> str | None:
-        """The demonstration run's id, once there is one."""
-        return None if self._engine is None else self._engine.demonstration
+    def stand_in(self, model: str) -> str:
+        """The model whose values a model's pages show: itself, or one that stands in."""
+        return self.live_model if self._engine is None else self._engine.stand_in(model)
+
+    def demo_run(self, model: str = "") -> str | None:
+        """The id of the demonstration run of a model (by default the default one), once there is one."""
+        return None if self._engine is None else self._engine.demonstrations.get(model or self.live_model)
 
     @property
     def quantization(self) -> str | None:

@@ -39,7 +39,8 @@ def home_context(site: Site, request: Request) -> HomeContext:
             drawn[graph_of] = len(previews)
             previews.append(preview(model))
         cards[entry.id] = _card(site, model, drawn[graph_of])
-    by_date = sorted(cards.values(), key=lambda card: (card.sort, card.name))
+    published = (card for identity, card in cards.items() if not site.catalog.entry(identity).untrained)
+    by_date = sorted(published, key=lambda card: (card.sort, card.name))
     live = site.catalog[site.backend.live_model].name if site.backend is not None else ""
     first = next(iter(cards), "")
     graph = site.catalog[first].graph.nodes if first else {}

@@ -38,7 +38,8 @@ class LiveValues(Protocol):
     @property
     def quantization(self) -> str | None: ...
     def has_checkpoint(self, model: str) -> bool: ...
-    def demo_run(self) -> str | None: ...
+    def stand_in(self, model: str) -> str: ...
+    def demo_run(self, model: str = "") -> str | None: ...
     def start(self) -> None: ...
     def close(self) -> None: ...
 
@@ -47,7 +48,7 @@ def live_model(catalog: Catalog, backend: LiveValues | None, model: str) -> Mode
     """The model whose numbers a model's pages show: itself, the one that stands in, or none."""
     if backend is None:
         return None
-    return catalog[model if backend.has_checkpoint(model) else backend.live_model]
+    return catalog[backend.stand_in(model)]
 
 
 def live_context(catalog: Catalog, backend: LiveValues | None, model: Model, path: str, state: State) -> LiveContext:
@@ -69,7 +70,7 @@ def live_context(catalog: Catalog, backend: LiveValues | None, model: Model, pat
         live_model=live.id if live is not None else "",
         live_name=live.name if live is not None else "",
         stand_in=(
-            stand_in(model, live, backend.quantization)
+            stand_in(model, live, backend.quantization if live.id == backend.live_model else None)
             if live is not None and backend is not None and live.id != model.id
             else None
         ),
@@ -87,7 +88,7 @@ def live_context(catalog: Catalog, backend: LiveValues | None, model: Model, pat
         step=state.step,
         head=state.head,
         run=state.run,
-        demo_run=backend.demo_run() if backend is not None else None,
+        demo_run=backend.demo_run(live.id) if backend is not None and live is not None else None,
         layers=live.architecture.sizes["layers"] if live is not None else 0,
         in_blocks=shown.in_blocks,
         exists=not why,

@@ -29,6 +29,8 @@ def stand_in(model: Model, live: Model, quantization: str | None) -> StandIn:
         if a != b and b is not None:
             found.append(f"{b:,} {words}" + (f" instead of {a:,}" if a is not None else ""))
 
+    if live.entry.untrained:
+        found.append("random weights: its numbers have the right shapes and obey the equations, and mean nothing")
     if model.entry.architecture != live.entry.architecture:
         found.append(f"another architecture, {theirs.name} instead of {ours.name}")
     both("layers", "layers")
@@ -46,8 +48,9 @@ def stand_in(model: Model, live: Model, quantization: str | None) -> StandIn:
         found.append(f"weights that were once quantised ({quantization})")
     if bool(ours.settings.get("use_scaled_rope")) != bool(theirs.settings.get("use_scaled_rope")):
         found.append(("" if theirs.settings.get("use_scaled_rope") else "no ") + "scaled RoPE")
+    name = "An untrained model" if live.entry.untrained else live.name
     return StandIn(
-        f"{live.name} stands in: no checkpoint of {model.name} is here.",
+        f"{name} stands in: no checkpoint of {model.name} is here.",
         tuple(found),
     )
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from atlas.catalog import Catalog
-from atlas.web.figures import binary_bytes, cache_bytes_a_token, figures, parameters, parameters_of_one
+from atlas.web.figures import (
+    active_parameters,
+    binary_bytes,
+    cache_bytes_a_token,
+    figures,
+    parameters,
+    parameters_of_one,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +25,15 @@ from atlas.web.figures import binary_bytes, cache_bytes_a_token, figures, parame
         ("llama-3.1-405b", 405_853_388_800, 516_096),
         ("llama-3.2-1b", 1_235_814_400, 32_768),
         ("llama-3.2-3b", 3_212_749_824, 114_688),
+        ("gpt2-124m", 124_439_808, 36_864),
+        ("mistral-7b", 7_241_732_096, 131_072),
+        ("mixtral-8x7b", 46_702_792_704, 131_072),
+        ("qwen2.5-7b", 7_615_616_512, 57_344),
+        ("qwen3-8b", 8_190_735_360, 147_456),
+        ("gemma-3-1b", 999_885_952, 26_624),
+        ("gemma-3-270m", 268_098_176, 18_432),
+        ("gpt-oss-120b", 116_829_156_672, 73_728),
+        ("deepseek-v3", 671_026_419_200, 70_272),
     ],
 )
 def test_parameters_and_cache(catalog: Catalog, model: str, count: int, cache: int) -> None:
@@ -26,6 +42,21 @@ def test_parameters_and_cache(catalog: Catalog, model: str, count: int, cache: i
     said = {figure.label: figure.value for figure in figures(catalog[model])}
     assert said["Parameters"] == f"{count:,}"
     assert said["KV cache"] == f"{cache:,}"
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [("llama-3-8b", 8_030_261_248), ("mixtral-8x7b", 12_879_925_248), ("deepseek-v3", 37_552_297_472)],
+)
+def test_a_token_goes_through_the_experts_that_it_chose(catalog: Catalog, model: str, count: int) -> None:
+    assert active_parameters(catalog[model]) == count
+    said = {figure.label: figure for figure in figures(catalog[model])}
+    assert ("Active" in said) == (count != parameters(catalog[model]))
+
+
+def test_caches_that_are_unlike_are_added(catalog: Catalog) -> None:
+    (kept,) = [figure.how for figure in figures(catalog["deepseek-v3"]) if figure.label == "KV cache"]
+    assert kept == "61 layers × (512 latent + 64 position) × 2 bytes"
 
 
 def test_parts_add_up(catalog: Catalog) -> None:
