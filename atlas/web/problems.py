@@ -156,7 +156,9 @@ def _from_http(error: HTTPException, request: Request) -> AtlasError:
         return NotAllowed(
             f"{request.method} is not allowed at {request.url.path}.", f"Use {allowed}." if allowed else ""
         )
-    wrong = BadRequest(str(error.detail))
+    wrong = BadRequest(str(error.detail), "/docs describes every call.")
+    if error.status_code == 400:
+        wrong = BadRequest("The body cannot be read.", "Send JSON in UTF-8. /docs describes every call.")
     wrong.status = error.status_code
     return wrong
 
@@ -179,10 +181,21 @@ def describe(app: FastAPI) -> dict[str, Any]:
         schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        for call in (call for methods in described["paths"].values() for call in methods.values()):
-            if "422" in call["responses"]:
-                call["responses"]["422"] = documented(422)[422]
+        for path, methods in described["paths"].items():
+            for method, call in methods.items():
+                if "422" in call["responses"]:
+                    call["responses"]["422"] = documented(422)[422]
+                for status, said in documented(*at_the_door(path, method)).items():
+                    call["responses"].setdefault(str(status), said)
     return described
+
+
+def at_the_door(path: str, method: str) -> tuple[int, ...]:
+    """The problems that any call may meet before it is looked at: a wrong host, no token, too much, another origin."""
+    if path == "/healthz":
+        return (421,)
+    changes = (400, 403, 413) if method not in ("get", "head") else ()
+    return (401, 421, 429, 503, *changes)
 
 
 def install(app: FastAPI) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/api/runs/{run_id}/tensors", tags=["tensors"])
 PROBLEMS = documented(404, 409, 413, 422, 503)
 MEDIA = {"npy": "application/x-npy", "safetensors": "application/vnd.safetensors", "csv": "text/csv; charset=utf-8"}
+PIECE = 1 << 18
+"""Bytes that are sent at a time: what a slow client has not taken yet stays in the tensor, not in its connection."""
 KEEP = "private, max-age=3600"
 """A run's id is a hash of all that determines its numbers, so they never change."""
 
@@ -215,7 +217,9 @@ async def get_data(request: Request, run_id: RunId, node: NodePath, at: Annotate
             "slice": at.slice,
         }
         content = await viewer.work(lambda: export.safetensors_file(tensor, captured.node, facts))
-        return Response(content, media_type=MEDIA["safetensors"], headers=headers)
+        headers["Content-Length"] = str(len(content))
+        parts = (content[start : start + PIECE] for start in range(0, len(content), PIECE))
+        return StreamingResponse(parts, media_type=MEDIA["safetensors"], headers=headers)
     if at.format == "csv":
         starts = [
             (entry.start if isinstance(entry, slice) else entry) + (start or 0)
