@@ -13,7 +13,7 @@ import numpy as np
 
 from atlas.architectures._code import FEED_FORWARD, STREAM, Code, names, weight_names
 from atlas.architectures._gated import SILU
-from atlas.architectures._numeric import Array
+from atlas.architectures._numeric import Array, contract
 from atlas.graph.anchors import Anchor
 from atlas.graph.axes import Axis
 from atlas.graph.nodes import Component, Layers, Node, Operation, Parameter, Tensor, Use
@@ -259,11 +259,8 @@ def _dispatched(chosen: Array) -> tuple[Array, Array]:
 
 def by_expert(x: Array, chosen: Array, weight: Array) -> Array:
     """x_a W_e for each row a and its expert e, the weight of each expert stored [in, out]."""
-    order = np.sort(chosen.ravel())
-    made = np.empty((x.shape[0], weight.shape[-1]))
-    for expert in np.unique(order):
-        made[order == expert] = x[order == expert] @ weight[expert]
-    return made
+    order = np.sort(chosen.ravel())  # as the rows are: by expert
+    return np.concatenate([x[order == expert] @ weight[expert] for expert in np.unique(order)])
 
 
 def gated_experts(mixture: Mixture, gguf: bool = True) -> tuple[Node, ...]:
@@ -520,6 +517,5 @@ def combine(
 
 
 def _summed(weighed_outputs: Array, token_index: Array) -> Array:
-    made = np.zeros((int(token_index.max()) + 1, weighed_outputs.shape[-1]))
-    np.add.at(made, token_index, weighed_outputs)
-    return made
+    tokens = np.arange(int(token_index.max()) + 1)
+    return contract("a t, a d -> t d", (token_index[:, None] == tokens).astype(float), weighed_outputs)

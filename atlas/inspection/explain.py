@@ -95,6 +95,8 @@ def explain_cell(asked: Asked, inputs: Mapping[str, Captured]) -> Explanation:
     if isinstance(bound, str):
         return _untold(asked, maker, bound, inputs)
     local = tuple(0 if axis in kept else at for axis, at in zip(asked.captured.axes, asked.cell, strict=True))
+    if bound.unordered is not None:
+        local = _same_number(bound, asked, local)
     try:
         formula = _formula(bound, node.path, local)
     except Untraceable as reason:
@@ -122,6 +124,14 @@ def _formula(bound: Bound, path: str, cell: tuple[int, ...]) -> Formula:
     if len(found.shape) != len(cell) or any(at >= size for at, size in zip(cell, found.shape, strict=True)):
         raise DeclarationError(f"The reference of {operation.path!r} gives another shape.", "Check its axes.")
     return found.formula(cell)
+
+
+def _same_number(bound: Bound, asked: Asked, cell: tuple[int, ...]) -> tuple[int, ...]:
+    """Where the reference has the number of a cell, along an axis whose order means nothing."""
+    along = asked.captured.axes.index(bound.unordered or "")
+    place: tuple[Any, ...] = (slice(None), *cell[:along], *cell[along + 1 :])
+    line = np.moveaxis(evaluate(bound, asked.node.path), along, 0)[place]
+    return (*cell[:along], int(np.argmin(np.abs(line - asked.value))), *cell[along + 1 :])
 
 
 @dataclass(frozen=True)

@@ -71,15 +71,31 @@ class _Element(Maker):
 
 @dataclass(frozen=True)
 class _Picked(Maker):
-    """Elements chosen by an index that is itself a value."""
+    """Elements chosen by indices that are themselves values."""
 
     source: Tracked
-    chooser: Tracked
+    choosers: tuple[Tracked, ...]
 
     def formula(self, flat: int, depth: int) -> Formula:
         index = _unravel(flat, self.source.shape)
         chosen = self.source.formula(index, depth)
-        return Applied(chosen.value, "pick", (chosen, self.chooser.formula(index[: self.chooser.ndim], depth)))
+        by = tuple(chooser.formula(index[: chooser.ndim], depth) for chooser in self.choosers)
+        return Applied(chosen.value, "pick", (chosen, *by))
+
+
+@dataclass(frozen=True)
+class _Ranked(Maker):
+    """Places of elements along an axis, in the order of their numbers."""
+
+    value: Array
+    operand: Tracked
+    axis: int
+
+    def formula(self, flat: int, depth: int) -> Formula:
+        index = list(_unravel(flat, self.value.shape))
+        place = int(self.value[tuple(index)])
+        index[self.axis] = place
+        return Applied(float(place), "place of", (self.operand.formula(tuple(index), depth),))
 
 
 @dataclass(frozen=True)
@@ -209,6 +225,9 @@ class Tracked(np.lib.mixins.NDArrayOperatorsMixin):
     def imag(self) -> Tracked:
         return _element("imag", np.imag, self)
 
+    def __int__(self) -> int:
+        return int(self.value)
+
     def __len__(self) -> int:
         return len(self.value)
 
@@ -222,13 +241,15 @@ class Tracked(np.lib.mixins.NDArrayOperatorsMixin):
         raise Untraceable("it is written to in place")
 
     def __getitem__(self, index: Any) -> Tracked:
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if isinstance(first, Tracked):
-            plain = _moved((self,), lambda arrays: arrays[0][(first.value, *rest)])
-            return Tracked(plain.value, (_Picked(plain, first),))
-        if any(isinstance(part, Tracked) for part in rest):
+        parts = index if isinstance(index, tuple) else (index,)
+        choosers = tuple(part for part in parts if isinstance(part, Tracked))
+        plain = tuple(part.value if isinstance(part, Tracked) else part for part in parts)
+        found = _moved((self,), lambda arrays: arrays[0][plain])
+        if not choosers or choosers[0].dtype == np.bool_:  # which elements a mask keeps is no part of them
+            return found
+        if parts[: len(choosers)] != choosers or len({chooser.shape for chooser in choosers}) > 1:
             raise Untraceable("it is indexed by a value, further in")
-        return _moved((self,), lambda arrays: arrays[0][index])
+        return Tracked(found.value, (_Picked(found, choosers),))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tracked:
         if method == "reduce" and ufunc in _REDUCING:
@@ -390,6 +411,25 @@ def _chosen_along(array: Any, indices: Any, axis: int) -> Tracked:
     return _moved((track(array),), lambda arrays: np.take_along_axis(arrays[0], chosen, axis))
 
 
+def _sorted(array: Any, axis: int = -1) -> Tracked:
+    tracked = track(array)
+    order = np.argsort(tracked.value, axis=axis, kind="stable")
+    return _moved((tracked,), lambda arrays: np.take_along_axis(arrays[0], order, axis))
+
+
+def _ranked(array: Any, axis: int = -1, kind: Any = None) -> Tracked:
+    tracked = track(array)
+    value = np.argsort(tracked.value, axis=axis, kind=kind)
+    return Tracked(value, (_Ranked(value, tracked, axis % tracked.ndim),))
+
+
+def _put_along(array: Array, indices: Any, values: Any, axis: int) -> None:
+    """Into a plain array of choices."""
+    if isinstance(array, Tracked) or isinstance(values, Tracked):
+        raise Untraceable("numbers are put into an array in place")
+    np.put_along_axis(array, indices.value, values, axis)
+
+
 def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that moves the numbers of its first argument."""
 
@@ -455,7 +495,10 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     **{function: _alone(function) for function in (np.tile, np.flip, np.roll, np.broadcast_to, np.ravel, np.take)},
     **{function: _together(function) for function in (np.concatenate, np.stack, np.hstack, np.vstack)},
     np.take_along_axis: _chosen_along,
-    **{function: _plainly(function) for function in (np.argsort, np.argmax, np.argmin, np.shape, np.ndim, np.size)},
+    np.put_along_axis: _put_along,
+    np.sort: _sorted,
+    np.argsort: _ranked,
+    **{function: _plainly(function) for function in (np.unique, np.nonzero, np.shape, np.ndim, np.size)},
 }
 
 

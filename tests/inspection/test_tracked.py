@@ -39,6 +39,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "largest": lambda x: x.max(axis=-1) - x.min(axis=(0, 1))[:1],
     "take along": lambda x: np.take_along_axis(x, np.argsort(-x, axis=-1, kind="stable")[..., :2], axis=-1),
     "clip": lambda x: np.clip(x, -0.5, 0.5),
+    "sorted": lambda x: np.sort(x, axis=-1)[..., -2:].sum(axis=-1),
+    "masked rows": lambda x: np.concatenate([x[0][np.array([True, False, True])], x[1][x[1][:, 0] > 0]]),
 }
 
 
@@ -92,6 +94,21 @@ def test_a_row_that_is_looked_up_names_the_row_and_what_chose_it() -> None:
     assert isinstance(formula, Applied)
     assert formula.function == "pick"
     assert formula.parts == (Leaf(float(W[2, 3]), "weight", (2, 3)), Leaf(2.0, "token_ids", (1, 2)))
+
+
+def test_two_indices_choose_together() -> None:
+    rows, columns = np.array([1, 0]), np.array([2, 0])
+    found = Tracked.given("x", X[0])[Tracked.given("rows", rows), Tracked.given("columns", columns)][:, None]
+    formula = found.formula((1, 0))
+    assert isinstance(formula, Applied)
+    assert formula.parts == (Leaf(float(X[0, 0, 0]), "x", (0, 0)), Leaf(0.0, "rows", (1,)), Leaf(0.0, "columns", (1,)))
+
+
+def test_a_place_in_an_order_names_what_stands_there() -> None:
+    found = track(np.argsort(Tracked.given("x", X), axis=-1)[..., -1])
+    formula = found.formula((1, 2))
+    best = int(np.argmax(X[1, 2]))
+    assert formula == Applied(float(best), "place of", (Leaf(float(X[1, 2, best]), "x", (1, 2, best)),))
 
 
 def test_a_row_of_a_matrix_that_fits_in_no_memory_is_found() -> None:
