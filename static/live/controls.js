@@ -39,7 +39,8 @@ export function createControls(section, store, { fit, steps }) {
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     const { stepper } = link.closest("[data-stepper]").dataset;
-    const next = shown[stepper] + (link.dataset.way === "up" ? 1 : -1);
+    const now = store.get()[stepper] ?? shown[stepper]; // what was asked for last, shown already or not
+    const next = now + (link.dataset.way === "up" ? 1 : -1);
     const [least, most] = stepper === "layer" ? [0, layers - 1] : [1, Math.max(1, steps())];
     if (next >= least && next <= most) store.set({ [stepper]: next });
   });

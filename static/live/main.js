@@ -4,7 +4,7 @@ import { createColors } from "./theme.js";
 import { createPanel } from "./panel.js";
 import { createProblems, untilReady } from "./problems.js";
 import { createRunner } from "./runner.js";
-import { createStore, fromAddress, toAddress } from "./state.js";
+import { addressWriter, createStore, fromAddress, toAddress } from "./state.js";
 import { createStrip } from "./strip.js";
 import { carryState } from "./links.js";
 import { openPanels } from "./panels.js";
@@ -17,11 +17,10 @@ function start(section) {
     el("status").textContent = words;
   };
   let panel = null;
-  const write = state => {
-    const kept = panel?.kept() ?? {};
-    history.replaceState(history.state, "", `${location.pathname}${toAddress(location.search, { ...state, range: kept.range ?? state.range })}${location.hash}`);
-  };
-  const store = createStore(fromAddress(location.search), write);
+  const store = createStore(fromAddress(location.search), addressWriter(() => {
+    const state = store.get();
+    return toAddress(location.search, { ...state, range: panel?.kept().range ?? state.range });
+  }));
   const strip = createStrip(document.getElementById("token-strip"), {
     onPoint: position => panel?.pointToken(position),
     onChoose: position => panel?.chooseToken(position),
@@ -29,6 +28,7 @@ function start(section) {
   const runner = createRunner({ section, store, strip, status, problems, shown: run => show(run) });
 
   function failed(problem) {
+    runner.gaveUp();
     if (problem.code === "unreachable") return comeBack(problem);
     if (problem.status === 503) return comeBack(problem);
     if (problem.code === "not-found" && problem.message.includes("run")) return runner.lost(problem);
@@ -53,8 +53,10 @@ function start(section) {
   }
 
   function show(run) {
-    el("provenance").textContent = runner.provenance();
-    if (!panel) return;
+    if (!panel) {
+      el("provenance").textContent = runner.provenance();
+      return;
+    }
     panel.setRun(run);
     if (runner.canShow()) {
       problems.clear();

@@ -29,12 +29,14 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
   let held = null; // the range as the address says it, where it was kept from another layer or step
   let loading = null;
   let still = 0;
+  let resting = 0;
 
   const heatmap = createHeatmap(canvas, {
     pointed: place => hover.point(place),
     chosen: choose,
     failed,
     shown: () => legend(),
+    windowed: remember,
   });
   const cell = createCell(output, failed);
   const hover = createHover(el("readout"), {
@@ -118,6 +120,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
   }
 
   async function verify() {
+    if (!summary) return;
     const { layer, step, node: path } = summary;
     const asked = run.id;
     try {
@@ -132,6 +135,22 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
   const scene = one =>
     sceneOf({ run: run.id, summary: one, state: store.get(), index: indexOf(one, store.get()), tokens: run.tokens, hueOf: colors.hueOf, newFrom: newFrom(one) });
 
+  /** The address holds the window, once it has come to rest. */
+  function remember(window) {
+    clearTimeout(resting);
+    resting = setTimeout(() => {
+      const numbers = [window.row, window.column, window.rows, window.columns].map(one => Math.round(one * 10) / 10);
+      store.set({ zoom: heatmap.isWhole() ? null : numbers.join(",") });
+    }, STILL);
+  }
+
+  function windowOf(state) {
+    const numbers = (state.zoom ?? "").split(",").map(Number);
+    if (numbers.length !== 4 || !numbers.every(Number.isFinite)) return undefined;
+    const [row, column, rows, columns] = numbers;
+    return { row, column, rows, columns };
+  }
+
   /** Where the rows of this step begin in a cache, for the mark beside them. */
   function newFrom(one) {
     const keys = one.axes.find(axis => axis.name === "keys");
@@ -142,7 +161,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
   /** Shows index and plane as the store has them. */
   function place(anew) {
     index = indexOf(summary, store.get());
-    if (anew) heatmap.show(scene(summary));
+    if (anew) heatmap.show({ ...scene(summary), window: heatmap.scene() ? undefined : windowOf(store.get()) });
     const { row, column } = onPlane(summary, index, plane());
     heatmap.mark({ chosen: { row, column } });
     strip.mark(marks());
@@ -240,7 +259,12 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
     setRun(next) {
       const other = run?.id !== next.id;
       run = next;
-      if (other) summary = null;
+      if (other && summary !== null) section.dataset.state = "waiting"; // what is shown is the run before
+      if (other) {
+        loading?.abort(); // what was asked of the run before
+        clearTimeout(still);
+        summary = null;
+      }
       controls.setRun(run);
     },
     /** A token was pointed at: its row and column are marked. */

@@ -27,12 +27,28 @@ export function openPanels({ section, store, panel, failed, runner }) {
       }
       update();
     };
-    details.addEventListener("toggle", open);
+    const listed = (store.get().open ?? "").split(",");
+    if (listed.includes(name)) details.open = true;
+    if (listed.includes(`-${name}`)) details.open = false;
+    details.addEventListener("toggle", () => {
+      store.set({ open: openNames(section) });
+      open();
+    });
     panel.follow(context => {
       latest = context;
       if (offered(name, details, context)) open();
     });
   }
+}
+
+/** Which panels are open, for the address: names, with a minus those that were closed and are open by themselves. */
+function openNames(section) {
+  const names = [...section.querySelectorAll("details[data-panel]")].flatMap(details => {
+    const byItself = details.dataset.panel === "meaning";
+    if (details.open === byItself) return [];
+    return [byItself ? `-${details.dataset.panel}` : details.dataset.panel];
+  });
+  return names.join(",") || null;
 }
 
 const MEANINGS = {

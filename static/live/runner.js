@@ -17,9 +17,11 @@ export function createRunner({ section, store, strip, status, problems, shown })
   let run = null;
   let unfollow = null;
   let following = false; // the newest step is shown as it comes
+  let displayed = false; // some tensor of this run is on the page
   let behind = false; // a step is being loaded, another has come
   let playing = 0;
   let own = false; // a step that this module has set, not the reader
+  const later = view === "full" && !isParameter ? " The full sequence is one pass over all tokens, so it comes when they are there." : "";
 
   form.addEventListener("submit", event => {
     event.preventDefault();
@@ -98,6 +100,7 @@ export function createRunner({ section, store, strip, status, problems, shown })
     unfollow?.();
     unfollow = null;
     run = next;
+    displayed = behind = false;
     if (run.tokens.length) rememberRun(run);
     strip.set(run.tokens);
     shown(run);
@@ -106,26 +109,27 @@ export function createRunner({ section, store, strip, status, problems, shown })
       return;
     }
     stop.disabled = false;
-    run.tokens = [];
     unfollow = followRun(run.id, {
       status: said => {
         run.status = said.status;
         if (said.status === "queued") status(said.waiting ? `Waiting: ${said.waiting} before it…` : "Waiting…");
-        if (said.status === "running") status(`Running: prefill of ${run.prompt_length} tokens…`);
+        if (said.status === "running") status(`Running: prefill of ${run.prompt_length} tokens…${later}`);
       },
       token: token => {
-        run.tokens.push({ position: token.position, id: token.id, text: token.text, label: token.label, origin: token.origin });
-        run.steps = token.steps;
+        const { steps, ...known } = token;
+        run.tokens[token.position] = known; // they all come again where the connection was lost in between
+        run.steps = steps;
         strip.set(run.tokens);
         if (token.origin !== "generated") return;
-        status(`Running: ${run.tokens.length - run.prompt_length} tokens generated…`);
+        status(`Running: ${run.tokens.length - run.prompt_length} tokens generated…${later}`);
         grown();
       },
       done: () => {
         run.status = "done";
         rememberRun(run);
         settled();
-        shown(run);
+        if (displayed) grown();
+        else shown(run);
       },
       failed: said => {
         run.status = "failed";
@@ -146,12 +150,11 @@ export function createRunner({ section, store, strip, status, problems, shown })
   /** A token more: the panel can show its first tensor, or the newest step. */
   function grown() {
     if (!canShow()) return;
-    if (section.dataset.shownRun !== run.id && !behind) {
+    if (!displayed && !behind) {
       behind = true;
       shown(run);
-    } else if (following && view === "decode" && !behind && run.steps >= 1) {
+    } else if (following && !behind && (store.get().step ?? 1) < run.steps) {
       behind = true;
-      shown(run);
       setStep(run.steps);
     }
   }
@@ -229,7 +232,12 @@ export function createRunner({ section, store, strip, status, problems, shown })
     /** The panel has shown what it was asked for: the next step may come. */
     caughtUp() {
       behind = false;
-      if (following && view === "decode" && run && !finished() && (store.get().step ?? 1) < run.steps) grown();
+      displayed = true;
+      if (run && following) grown();
+    },
+    /** What was asked for did not come: the next step may be asked for all the same. */
+    gaveUp() {
+      behind = false;
     },
     run: () => run,
     submit,

@@ -1,7 +1,7 @@
 // What the reader has chosen, and its place in the address. One object a panel; listeners hear what has changed.
 
 const NUMBERS = ["layer", "step", "head"];
-const TEXTS = ["run", "cell", "rows", "columns", "part", "reduce", "scale", "range", "zoom", "at", "against"];
+const TEXTS = ["run", "cell", "rows", "columns", "part", "reduce", "scale", "range", "zoom", "open", "against"];
 
 /** Reads the query of an address. */
 export function fromAddress(search) {
@@ -25,6 +25,21 @@ export function toAddress(search, state) {
   }
   const text = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
   return text ? `?${text}` : "";
+}
+
+const REST = 120; // milliseconds between two writes: browsers allow only so many
+
+/** Writes the address at most so often, the last state always, and before the page is left. `search()` gives the query. */
+export function addressWriter(search) {
+  let timer = 0;
+  const put = () => {
+    timer = 0;
+    history.replaceState(history.state, "", `${location.pathname}${search()}${location.hash}`);
+  };
+  addEventListener("pagehide", () => timer && put());
+  return () => {
+    timer ||= setTimeout(put, REST);
+  };
 }
 
 /** A store: `get()`, `set(changes)`, `touch()`, `listen(listener)` where listener(state, changed names). */
