@@ -294,6 +294,7 @@ class TrueSizeRunner(TrueSize):
 
     def __init__(self, model: Model) -> None:
         """Raises `SourceError`."""
+        self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         super().__init__(model, load_reference(model))
 
     @property
@@ -315,8 +316,11 @@ class TrueSizeRunner(TrueSize):
     def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:  # noqa: ARG002
         cache = step_cache()(self._transformer.config)
         with Routing(self._chosen):
-            if before:
+            if before and not self._written:
                 _called(self._transformer, torch.zeros(batch, before, dtype=torch.long), cache)
+            elif before:  # an earlier pass has told how wide keys and values are
+                for layer, pair in self._written.items():
+                    cache.fill(layer, *(torch.zeros(batch, rows.shape[1], before, rows.shape[3]) for rows in pair))
             with contextlib.ExitStack() as stack:
                 blocks = list(getattr(self._list, self._attribute))
                 for layer, block in enumerate(blocks):
@@ -324,6 +328,7 @@ class TrueSizeRunner(TrueSize):
                 stack.enter_context(after(blocks[-1], lambda _: setattr(recorder, "layer", None)))
                 stack.enter_context(recorder)
                 _called(self._transformer, torch.zeros(batch, computed, dtype=torch.long), cache)
+        self._written = cache.added
 
 
 def _weights(transformer: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
