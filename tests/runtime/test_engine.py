@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from atlas.errors import AtlasError, BadRequest, Conflict, NoCheckpoint, NotComputed, NotFound, TooLarge, TooMany
+from atlas.catalog import Catalog
+from atlas.errors import (
+    AtlasError,
+    BadRequest,
+    Conflict,
+    NoCheckpoint,
+    NotComputed,
+    NotFound,
+    NotReady,
+    TooLarge,
+    TooMany,
+)
 from atlas.runtime.engine import Engine
+from atlas.runtime.journal import Journal
 from atlas.runtime.runs import RunRequest, RunView
+from atlas.settings import Settings
 
 MODEL = "smollm2-135m"
 UPDATE = "blocks/attention/attention-update"
@@ -239,3 +253,124 @@ def test_a_run_that_failed_does_not_take_others_with_it(engine: Engine, monkeypa
     assert failed.error is not None
     assert "out of memory" in failed.error.detail
     assert finish(engine, order((12, 13, 14), 1)).status == "done"
+
+
+def test_one_client_has_so_many_unfinished_runs_and_others_still_have_theirs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.settings, "max_runs_per_client", 2)
+    long = [engine.submit(order((*range(300 + at, 700 + at),), 50), "one") for at in range(2)]
+    with pytest.raises(TooMany, match="2 runs of one are unfinished") as caught:
+        engine.submit(order((21, 22, 23), 1), "one")
+    assert "DELETE" in caught.value.hint
+    assert engine.submit(order((*range(300, 700),), 50), "one").id == long[0].id  # no new run
+    other = engine.submit(order((21, 22, 23), 1), "other")
+    assert engine.submit(order((21, 22, 24), 1)).id
+    for run in long:
+        engine.delete(run.id)
+    until(lambda: engine.view(other.id).status == "done")
+    assert finish(engine, order((21, 22, 25), 1)).status == "done"
+
+
+def test_runs_that_find_no_room_wait_for_those_that_have_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = engine.runner(MODEL).memory(300).nbytes
+    monkeypatch.setattr(engine.settings, "memory_budget", 2 * size + size // 2)
+    runs = [engine.submit(order((*range(400 + at, 600 + at),), 100)) for at in range(4)]
+    most = waiting = 0
+
+    def all_done() -> bool:
+        nonlocal most, waiting
+        with engine._lock:
+            held = [run for run in engine._shelf if run.memory is not None and run.status == "running"]
+            most = max(most, len(held))
+        waiting = max(waiting, engine.view(runs[3].id).waiting)
+        done = [engine.view(run.id) for run in runs[:2]]
+        return all(len(run.tokens) > 205 for run in done)
+
+    until(all_done)
+    assert most == 2
+    assert waiting >= 2
+    assert engine.view(runs[3].id).status == "queued"
+    for run in runs:
+        engine.delete(run.id)
+
+
+def test_a_tensor_is_the_same_while_another_run_decodes(engine: Engine) -> None:
+    run = finish(engine, order((504, 3575, 282, 4649, 314), 5))
+    places = [("blocks/attention/head-outputs", "decode", 11, 3), ("blocks/feed-forward/gated", "prefill", 28, None)]
+    before = [get(engine, run.id, *place).clone() for place in places]
+    other = engine.submit(order((77, 78, 79), 200))
+    until(lambda: len(engine.view(other.id).tokens) > 4)
+    engine._captures.forget()
+    assert all(torch.equal(get(engine, run.id, *place), value) for place, value in zip(places, before, strict=True))
+    assert engine.view(other.id).status == "running"
+    engine.delete(other.id)
+
+
+def test_a_pass_that_nobody_waits_for_any_more_is_given_up(engine: Engine) -> None:
+    run = finish(engine, order((*range(500, 1100),), 1))
+    waiting = engine.request(run.id, [UPDATE], "full", 0, None)
+    inner = engine.run(run.id)
+    until(lambda: bool(inner.waiting))
+    waiting.cancel()
+    until(lambda: not inner.full_wanted)
+    assert inner.full is None
+    assert get(engine, run.id, UPDATE, "full").shape == (1, 601, 576)
+    engine.delete(run.id)
+
+
+def test_where_the_journal_cannot_be_written_runs_say_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finish(engine, order((61, 62, 63), 1))
+    assert run.note == ""
+    monkeypatch.setattr(engine.journal, "trouble", "Runs are not written down at the moment (disk is full).")
+    assert "disk is full" in engine.view(run.id).note
+
+
+@pytest.fixture
+def own_engine(catalog: Catalog, own_data_dir: Path, tmp_path: Path) -> Iterator[Engine]:
+    """An engine that a test may stop."""
+    engine = Engine(Settings(data_dir=own_data_dir), catalog, demonstrate=False, journal=tmp_path / "runs.sqlite3")
+    engine.start()
+    until(lambda: engine.status.ready)
+    yield engine
+    engine.close()
+
+
+def test_draining_lets_the_step_end_takes_nothing_new_and_tells_who_follows(own_engine: Engine) -> None:
+    engine = own_engine
+    run = engine.submit(order((31, 41, 59), 200))
+
+    async def watch() -> list[int]:
+        seen = []
+        async for view in engine.watch(run.id):
+            seen.append(len(view.tokens))
+            if len(seen) == 3:
+                engine.drain()
+        return seen
+
+    seen = asyncio.run(asyncio.wait_for(watch(), 30))
+    assert len(seen) <= 5
+    with pytest.raises(NotReady, match="stopping"):
+        engine.submit(order((31, 41, 60), 1))
+    with pytest.raises(NotReady, match="stopping"):
+        engine.request(run.id, [UPDATE], "prefill", 0, None)
+    started = time.monotonic()
+    engine.close()
+    assert time.monotonic() - started < engine.settings.drain_seconds + 5
+    assert not engine._thread.is_alive()
+    kept = Journal(engine.journal.path)
+    entry = kept.find(run.id)
+    kept.close()
+    assert entry is not None
+    assert entry.status == "queued"  # as it was begun: not finished
+    assert len(entry.generated) >= max(seen) - 3
+
+
+def test_a_long_pass_is_given_up_when_the_time_is_over(own_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = own_engine
+    monkeypatch.setattr(engine.settings, "drain_seconds", 0)
+    long = engine.submit(order(tuple(range(100, 2000)), 1))
+    until(lambda: engine.view(long.id).status == "running")
+    engine.close()
+    assert not engine._thread.is_alive()
+    assert len(engine.view(long.id).tokens) == 1900
