@@ -8,163 +8,21 @@ do. Nothing here knows of operations, nodes or models, so what is written for on
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from atlas.inspection.arrays import Array
-from atlas.inspection.formulas import Applied, Constant, Formula, How, Index, Leaf, gathered, number
+from atlas.inspection.formulas import Formula, How, Index
+from atlas.inspection.makers import Contracted, Element, Fixed, Given, Maker, Picked, Ranked, Reduced
 
 Ids = npt.NDArray[np.int64]
 
 
 class Untraceable(TypeError):
     """The reference does something whose numbers are not followed here."""
-
-
-# --- who made a number
-
-
-class Maker(ABC):
-    """Made an array: knows the formula of each of its elements, by place in row order."""
-
-    @abstractmethod
-    def formula(self, flat: int, depth: int) -> Formula:
-        """`depth` counts the sums around it."""
-
-
-@dataclass(frozen=True)
-class _Given(Maker):
-    name: str
-    value: Array
-
-    def formula(self, flat: int, depth: int) -> Formula:  # noqa: ARG002
-        index = _unravel(flat, self.value.shape)
-        return Leaf(number(self.value[index]), self.name, index)
-
-
-@dataclass(frozen=True)
-class _Fixed(Maker):
-    value: Array
-
-    def formula(self, flat: int, depth: int) -> Formula:  # noqa: ARG002
-        return Constant(number(self.value.reshape(-1)[flat]))
-
-
-@dataclass(frozen=True)
-class _Element(Maker):
-    """A function of numbers at the same place, with broadcasting."""
-
-    function: str
-    value: Array
-    operands: tuple[Tracked, ...]
-
-    def formula(self, flat: int, depth: int) -> Formula:
-        index = _unravel(flat, self.value.shape)
-        parts = tuple(operand.formula(_broadcast(index, operand.shape), depth) for operand in self.operands)
-        return Applied(number(self.value[index]), self.function, parts)
-
-
-@dataclass(frozen=True)
-class _Picked(Maker):
-    """Elements chosen by indices that are themselves values."""
-
-    source: Tracked
-    choosers: tuple[Tracked, ...]
-
-    def formula(self, flat: int, depth: int) -> Formula:
-        index = _unravel(flat, self.source.shape)
-        chosen = self.source.formula(index, depth)
-        by = tuple(chooser.formula(index[: chooser.ndim], depth) for chooser in self.choosers)
-        return Applied(chosen.value, "pick", (chosen, *by))
-
-
-@dataclass(frozen=True)
-class _Ranked(Maker):
-    """Places of elements along an axis, in the order of their numbers."""
-
-    value: Array
-    operand: Tracked
-    axis: int
-
-    def formula(self, flat: int, depth: int) -> Formula:
-        index = list(_unravel(flat, self.value.shape))
-        place = int(self.value[tuple(index)])
-        index[self.axis] = place
-        return Applied(float(place), "place of", (self.operand.formula(tuple(index), depth),))
-
-
-@dataclass(frozen=True)
-class _Reduced(Maker):
-    """Elements along some axes, made into one."""
-
-    how: How
-    value: Array
-    operand: Tracked
-    axes: tuple[int, ...]
-    kept: bool
-
-    def formula(self, flat: int, depth: int) -> Formula:
-        index = iter(_unravel(flat, self.value.shape))
-        place: list[slice | int] = []
-        for axis in range(self.operand.ndim):
-            reduced = axis in self.axes
-            place.append(slice(None) if reduced else next(index))
-            if reduced and self.kept:
-                next(index)
-        along = self.operand[tuple(place)]
-        terms = along.value.reshape(-1)
-        return gathered(
-            self.how,
-            number(self.value.reshape(-1)[flat]),
-            terms,
-            lambda at: along.formula(_unravel(at, along.shape), depth + 1),
-            depth,
-        )
-
-
-@dataclass(frozen=True)
-class _Contracted(Maker):
-    """Products, summed over the letters that the result does not name (Einstein's convention)."""
-
-    value: Array
-    operands: tuple[Tracked, ...]
-    letters: tuple[str, ...]
-    output: str
-
-    def formula(self, flat: int, depth: int) -> Formula:
-        fixed = dict(zip(self.output, _unravel(flat, self.value.shape), strict=True))
-        sizes = {
-            letter: size
-            for word, operand in zip(self.letters, self.operands, strict=True)
-            for letter, size in zip(word, operand.shape, strict=True)
-        }
-        summed = [letter for letter in sizes if letter not in fixed]
-        shape = tuple(sizes[letter] for letter in summed)
-        products: Array = np.ones(shape)
-        for word, operand in zip(self.letters, self.operands, strict=True):
-            part = operand.value[tuple(fixed.get(letter, slice(None)) for letter in word)]
-            free = [letter for letter in word if letter in summed]
-            order = sorted(range(len(free)), key=lambda axis: summed.index(free[axis]))
-            part = np.transpose(part, order)
-            products = products * part[tuple(slice(None) if letter in free else None for letter in summed)]
-
-        def term(at: int) -> Formula:
-            place = fixed | dict(zip(summed, _unravel(at, shape), strict=True))
-            factors = tuple(
-                operand.formula(tuple(place[letter] for letter in word), depth + 1)
-                for word, operand in zip(self.letters, self.operands, strict=True)
-            )
-            return Applied(number(products.reshape(-1)[at]), "multiply", factors)
-
-        return gathered("sum", number(self.value.reshape(-1)[flat]), products.reshape(-1), term, depth)
-
-
-# --- the arrays
 
 
 class Tracked(np.lib.mixins.NDArrayOperatorsMixin):
@@ -183,7 +41,7 @@ class Tracked(np.lib.mixins.NDArrayOperatorsMixin):
     @classmethod
     def given(cls, name: str, value: Array) -> Tracked:
         """An input under its name."""
-        return cls(value, (_Given(name, value),))
+        return cls(value, (Given(name, value),))
 
     def formula(self, index: Index, depth: int = 0) -> Formula:
         """How the element at an index was made."""
@@ -249,7 +107,7 @@ class Tracked(np.lib.mixins.NDArrayOperatorsMixin):
             return found
         if parts[: len(choosers)] != choosers or len({chooser.shape for chooser in choosers}) > 1:
             raise Untraceable("it is indexed by a value, further in")
-        return Tracked(found.value, (_Picked(found, choosers),))
+        return Tracked(found.value, (Picked(found, choosers),))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Tracked:
         if method == "reduce" and ufunc in _REDUCING:
@@ -317,14 +175,14 @@ def track(value: Any) -> Tracked:
     if isinstance(value, Tracked):
         return value
     array = np.asarray(value)
-    return Tracked(array, (_Fixed(array),))
+    return Tracked(array, (Fixed(array),))
 
 
 def _element(name: str, function: Callable[..., Any], *inputs: Any) -> Tracked:
     operands = tuple(track(item) for item in inputs)
     with np.errstate(all="ignore"):
         value = np.asarray(function(*(operand.value for operand in operands)))
-    return Tracked(value, (_Element(name, value, operands),))
+    return Tracked(value, (Element(name, value, operands),))
 
 
 def _moved(sources: Sequence[Tracked], move: Callable[[Sequence[Array]], Any]) -> Tracked:
@@ -365,14 +223,14 @@ def _reduced(how: How, operand: Tracked, axis: Any, keepdims: bool) -> Tracked:
     functions = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "product": np.prod}
     with np.errstate(all="ignore"):
         value = np.asarray(functions[how](operand.value, axis=axes, keepdims=keepdims))
-    return Tracked(value, (_Reduced(how, value, operand, axes, keepdims),))
+    return Tracked(value, (Reduced(how, value, operand, axes, keepdims),))
 
 
 def _contracted(subscripts: str, *operands: Any, **_: object) -> Tracked:
     words, output = subscripts.replace(" ", "").split("->")
     tracked = tuple(track(operand) for operand in operands)
     value = np.asarray(np.einsum(subscripts, *(operand.value for operand in tracked), optimize=True))
-    return Tracked(value, (_Contracted(value, tracked, tuple(words.split(",")), output),))
+    return Tracked(value, (Contracted(value, tracked, tuple(words.split(",")), output),))
 
 
 def _matmul(one: Tracked, other: Tracked) -> Tracked:
@@ -420,7 +278,7 @@ def _sorted(array: Any, axis: int = -1) -> Tracked:
 def _ranked(array: Any, axis: int = -1, kind: Any = None) -> Tracked:
     tracked = track(array)
     value = np.argsort(tracked.value, axis=axis, kind=kind)
-    return Tracked(value, (_Ranked(value, tracked, axis % tracked.ndim),))
+    return Tracked(value, (Ranked(value, tracked, axis % tracked.ndim),))
 
 
 def _put_along(array: Array, indices: Any, values: Any, axis: int) -> None:
@@ -500,12 +358,3 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.argsort: _ranked,
     **{function: _plainly(function) for function in (np.unique, np.nonzero, np.shape, np.ndim, np.size)},
 }
-
-
-def _broadcast(index: Index, shape: Index) -> Index:
-    """Where an operand of this shape is read for an element of the result."""
-    return tuple(0 if size == 1 else at for at, size in zip(index[len(index) - len(shape) :], shape, strict=True))
-
-
-def _unravel(flat: int, shape: Index) -> Index:
-    return tuple(int(at) for at in np.unravel_index(flat, shape)) if shape else ()
