@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from atlas.catalog import Catalog
 from atlas.errors import (
     AtlasError,
     BadRequest,
+    CheckpointError,
     Conflict,
     NoCheckpoint,
     NotComputed,
@@ -22,10 +24,13 @@ from atlas.errors import (
     TooLarge,
     TooMany,
 )
+from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.engine import Engine
 from atlas.runtime.journal import Journal
 from atlas.runtime.runs import RunRequest, RunView
-from atlas.settings import Settings
+from atlas.settings import CheckpointChoice, Settings
+
+from .conftest import TinyGguf
 
 MODEL = "smollm2-135m"
 UPDATE = "blocks/attention/attention-update"
@@ -374,3 +379,47 @@ def test_a_long_pass_is_given_up_when_the_time_is_over(own_engine: Engine, monke
     engine.close()
     assert not engine._thread.is_alive()
     assert len(engine.view(long.id).tokens) == 1900
+
+
+@pytest.mark.parametrize("in_memory", [0, 1 << 30])
+def test_weights_that_are_cut_short_while_they_are_in_use(
+    catalog: Catalog,
+    checkpoint: Checkpoint,
+    own_data_dir: Path,
+    tmp_path: Path,
+    tiny_gguf: TinyGguf,
+    in_memory: int,
+) -> None:
+    """Mapped ones are refused before they are read, which would end the process; those in memory go on."""
+    data_dir = tmp_path / "data"
+    (data_dir / "checkpoints").mkdir(parents=True)
+    for name in ("weights", "hashes"):
+        (data_dir / name).symlink_to(own_data_dir / name)
+    copy = checkpoint.sha256[:16]
+    (data_dir / "checkpoints" / copy).symlink_to(own_data_dir / "checkpoints" / copy)
+    own = CheckpointChoice(model="tiny", path=tiny_gguf())
+    settings = Settings(data_dir=data_dir, checkpoint=(own,), weights_in_memory=in_memory)
+    engine = Engine(settings, catalog, demonstrate=False)
+    engine.start()
+    try:
+        until(lambda: engine.status.ready)
+        first = finish(engine, order((5, 6, 7), 2, model="tiny"))
+        assert first.status == "done", first
+        (weights,) = (path for path in engine.runner("tiny").checkpoint.files if path.suffix == ".safetensors")
+        weights.chmod(0o644)
+        os.truncate(weights, 4096)
+        engine._captures.forget()
+        if in_memory:
+            assert finish(engine, order((5, 6, 8), 2, model="tiny")).status == "done"
+            assert get(engine, first.id, UPDATE, "prefill").isfinite().all()
+            return
+        failed = finish(engine, order((5, 6, 8), 2, model="tiny"))
+        assert failed.status == "failed"
+        assert failed.error is not None
+        assert "changed while they are in use" in failed.error.detail
+        for node in (UPDATE, "blocks/attention/output-weight"):
+            with pytest.raises(CheckpointError, match="changed while they are in use"):
+                get(engine, first.id, node, "prefill")
+        assert finish(engine, order((504, 3575), 1)).status == "done"
+    finally:
+        engine.close()
