@@ -15,7 +15,6 @@ import click
 
 from atlas.cli import logs
 from atlas.cli.options import settings, settings_options
-from atlas.cli.rechecks import rechecks
 from atlas.cli.terminal import note, require_positions, stages
 from atlas.errors import EnvironmentUnfit
 from atlas.settings import Settings
@@ -92,6 +91,7 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
     import uvicorn
 
     from atlas.catalog import open_catalog
+    from atlas.cli.rechecks import rechecks
     from atlas.web.app import create_app
     from atlas.web.backend import Backend
 

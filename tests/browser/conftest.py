@@ -54,9 +54,9 @@ def site(serve: Callable[..., Server]) -> Iterator[str]:
     server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, without a window."""
+    """Debian's Chromium, without a window. Of one module only: Playwright's event loop runs on for as long as it is open."""
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM)
@@ -64,7 +64,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def opened(chromium: Browser) -> Opened:
     """Opens a page of 1,440 pixels in the light theme, unless told otherwise: `with opened(site, **options) as page`.
 

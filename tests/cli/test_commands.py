@@ -85,8 +85,8 @@ def test_without_a_command_the_help_is_shown(atlas: Atlas) -> None:
     ("arguments", "says"),
     [
         (["nosuch"], "No such command 'nosuch'. Try: atlas --help"),
-        (["--nosuch"], "No such option '--nosuch'. Try: atlas --help"),
-        (["serve", "--nosuch"], "No such option '--nosuch'. Try: atlas serve --help"),
+        (["--zzzz"], "No such option '--zzzz'. Try: atlas --help"),
+        (["serve", "--zzzz"], "No such option '--zzzz'. Try: atlas serve --help"),
         (["serve", "--port", "http"], "--port (or ATLAS_PORT) is 'http': Input should be a valid integer"),
         (
             ["serve", "--port", "70000"],
