@@ -10,7 +10,8 @@ import pytest
 from atlas.catalog import Catalog, found_architectures
 from atlas.graph.nodes import Tensor
 from atlas.inspection.checks._live import Witness
-from atlas.inspection.explain import Asked, explain_cell
+from atlas.inspection.explain import explain_cell
+from atlas.inspection.telling import Asked
 from atlas.inspection.verify import inputs_of
 from atlas.runtime.untrained import untrained
 
