@@ -81,7 +81,8 @@ class Settings(BaseSettings):
         (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."
     )
     untrained: bool = Field(
-        False, description="Run architectures without weights here too: small and with random ones, which each page says."
+        False,
+        description="Run architectures without weights here too: small and with random ones, which each page says.",
     )
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")
     no_recheck: bool = Field(False, description="Do not check models that no record speaks of beside the server.")

@@ -61,9 +61,9 @@ class Citation(Frozen):
 def cite(evidence: Evidence, store: SourceStore) -> Citation:
     """Resolve one piece of evidence.
 
-    Where the file is not here, the lines come from the lock. A lock keeps none of a file that a package carries: if that
-    is gone or was edited, the citation has no lines and says so (`missing`). Raises `AnchorError` where neither knows
-    lines that they should.
+    Where the file is not here, the lines come from the lock. A lock keeps none of a file that a package carries: if
+    that is gone or was edited, the citation has no lines and says so (`missing`). Raises `AnchorError` where neither
+    knows lines that they should.
     """
     lock, locked = store.locks.locked(evidence.file)
     module, missing = _module(store, evidence.file)

@@ -40,7 +40,7 @@ class Place:
 
     @property
     def expression(self) -> str:
-        """What names the expression: its function and its span, `Attention.forward/196.17-196.82`; '' if it has none."""
+        """Its name: function and span, `Attention.forward/196.17-196.82`; '' if it has none."""
         if self.span is None:
             return ""
         first, last, left, right = self.span
@@ -280,7 +280,9 @@ def _computed(node: ast.AST) -> bool:
         return False
     if isinstance(node, ast.Compare):
         last = node.comparators[-1]
-        return not (isinstance(node.ops[-1], ast.Is | ast.IsNot) and isinstance(last, ast.Constant) and last.value is None)
+        return not (
+            isinstance(node.ops[-1], ast.Is | ast.IsNot) and isinstance(last, ast.Constant) and last.value is None
+        )
     return not (isinstance(node, ast.UnaryOp | ast.BinOp) and _constant(node))
 
 

@@ -56,7 +56,7 @@ def site(serve: Callable[..., Server]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, without a window. Of one module only: Playwright's event loop runs on for as long as it is open."""
+    """Debian's Chromium, without a window, for one module: Playwright's event loop runs as long as it is open."""
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM)

@@ -1,4 +1,4 @@
-"""What flowed into what: through views, casts, writes in place and calls that nobody tells of, but not a lent shape."""
+"""What flowed into what: through views, casts, writes in place and calls nobody tells of, but not a lent shape."""
 
 from __future__ import annotations
 
