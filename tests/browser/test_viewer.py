@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import re
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -19,6 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
+from benchmarks.frames import script_per_frame, script_times
 
 A = "blocks/attention/"
 Opened = Callable[..., AbstractContextManager[Page]]
@@ -577,63 +576,9 @@ def test_a_map_of_2048_squared_pans_and_zooms_within_a_frame(opened: Opened, vas
         assert np.median(spent) < 4
 
 
-def script_per_frame(page: Page) -> list[float]:
-    """Milliseconds of script in each frame while the plane is zoomed and dragged, by Chromium's own trace."""
-    page.locator("canvas[data-tensor]").scroll_into_view_if_needed()
-    box = page.locator("canvas[data-tensor]").bounding_box()
-    assert box is not None
-    x, y = box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.4
-    client = page.context.new_cdp_session(page)
-    events: list[dict[str, Any]] = []
-    done = []
-    client.on("Tracing.dataCollected", lambda data: events.extend(data["value"]))
-    client.on("Tracing.tracingComplete", lambda _: done.append(True))
-    client.send("Tracing.start", {"traceConfig": {"includedCategories": ["devtools.timeline", "blink.user_timing"]}})
-    page.locator("canvas[data-tensor]").focus()
-    page.mouse.move(x, y)
-    for _ in range(12):
-        page.mouse.wheel(0, -120)
-        page.wait_for_timeout(20)
-    page.mouse.down()
-    for at in range(60):
-        page.mouse.move(x - 4 * at, y + 2 * at)
-        page.wait_for_timeout(16)
-    page.mouse.up()
-    for _ in range(12):
-        page.mouse.wheel(0, 120)
-        page.wait_for_timeout(20)
-    client.send("Tracing.end")
-    deadline = time.monotonic() + 20
-    while not done and time.monotonic() < deadline:
-        page.wait_for_timeout(50)
-    return frames(events)
-
-
-def frames(events: list[dict[str, Any]]) -> list[float]:
-    """Script in each animation frame of the page's main thread, and in what led to it, in milliseconds of CPU time."""
-    fired = [event for event in events if event["name"] == "FireAnimationFrame" and event["ph"] == "X"]
-    thread = max({(e["pid"], e["tid"]) for e in fired}, key=lambda at: sum((e["pid"], e["tid"]) == at for e in fired))
-    scripts = sorted(
-        (e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == thread and e["name"] == "FunctionCall"),
-        key=lambda e: float(e["ts"]),
-    )
-    edges = [float(e["ts"]) + float(e["dur"]) for e in fired if (e["pid"], e["tid"]) == thread]
-    outer = 0.0
-    totals: dict[float, float] = dict.fromkeys(edges, 0.0)
-    for call in scripts:
-        begun, length = float(call["ts"]), float(call["dur"])
-        if begun < outer:
-            continue  # inside the call before
-        outer = begun + length
-        edge = next((edge for edge in edges if edge >= begun), None)
-        if edge is not None:
-            totals[edge] += float(call.get("tdur", length)) / 1000
-    return [total for _, total in sorted(totals.items())]
-
-
 def test_frames_are_read_off_a_trace() -> None:
     """The measure itself: nested calls count once, and go to the frame that ends after them."""
-    at = {"pid": 1, "tid": 1, "ph": "X"}
+    at: dict[str, Any] = {"pid": 1, "tid": 1, "ph": "X"}
     trace = [
         {**at, "name": "FireAnimationFrame", "ts": 100, "dur": 5000},
         {**at, "name": "FunctionCall", "ts": 101, "dur": 4000, "tdur": 3000},
@@ -641,4 +586,4 @@ def test_frames_are_read_off_a_trace() -> None:
         {**at, "name": "FunctionCall", "ts": 6000, "dur": 1000, "tdur": 2000},
         {**at, "name": "FireAnimationFrame", "ts": 8000, "dur": 100},
     ]
-    assert frames(json.loads(json.dumps(trace))) == [3.0, 2.0]
+    assert script_times(trace) == [3.0, 2.0]
