@@ -28,7 +28,7 @@ from atlas.runtime.tokens import Tokenizer
 
 _log = logging.getLogger(__name__)
 
-Format = Literal["gguf", "untrained"]
+Format = Literal["gguf", "safetensors", "untrained"]
 _READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_llama.read}
 
 
@@ -115,6 +115,11 @@ def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None
     Weights of at most `in_memory` bytes are read into memory, so that nothing done to the copy matters any more.
     Raises CheckpointError if the file cannot be used, StorageError if the copy cannot be written.
     """
+    if path.is_dir():
+        # Reading one may need transformers, which most do not.
+        from atlas.runtime.hugging_face_directory import open_directory
+
+        return open_directory(path, data_dir, progress)
     form = _format_of(path)
     try:
         sha256 = remembered_sha256(path, data_dir, progress)
@@ -159,9 +164,7 @@ def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> list[Fil
 
 
 def _format_of(path: Path) -> Format:
-    hint = "Give the path of a GGUF file of a Llama-architecture model."
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a directory, and a checkpoint is read from one file.", hint)
+    hint = "Give a GGUF file of a Llama-architecture model, or a Hugging Face directory."
     try:
         with path.open("rb") as file:
             magic = file.read(len(gguf_file.MAGIC))

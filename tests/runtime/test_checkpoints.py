@@ -187,7 +187,7 @@ def test_refuses_what_is_no_checkpoint(tmp_path: Path) -> None:
     text.write_text("not weights")
     for path, reason in [
         (tmp_path / "absent.gguf", "cannot be read: No such file"),
-        (tmp_path, "is a directory"),
+        (tmp_path, "has no config.json"),
         (text, "in none of the formats"),
     ]:
         with pytest.raises(CheckpointError, match=reason) as raised:

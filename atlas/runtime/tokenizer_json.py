@@ -1,0 +1,100 @@
+"""The tokenizer of a Hugging Face directory: `tokenizer.json`, read by the `tokenizers` library.
+
+What a token is in bytes follows from the file's own decoder: GPT-2's alphabet of one character a byte, or pieces as
+SentencePiece has them, with `▁` for a space and `<0xE2>` for a byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from atlas.errors import CheckpointError
+from atlas.runtime.tokens import Tokenizer, byte_alphabet
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SETTINGS = "tokenizer_config.json"
+
+
+class TokenizerJson(Tokenizer):
+    """`tokenizer.json` of a directory. `size` is the model's vocabulary, which may have ids that no token uses."""
+
+    def __init__(self, directory: Path, size: int, eos_ids: tuple[int, ...]) -> None:
+        """Raises CheckpointError if the file is missing, cannot be read, or has ids beyond the vocabulary."""
+        path = directory / "tokenizer.json"
+        if not path.is_file():
+            raise CheckpointError(
+                f"{directory} has no tokenizer.json, so no text can be turned into tokens.",
+                "Put the tokenizer.json of the same model into it.",
+            )
+        try:
+            raw = json.loads(path.read_text("utf-8"))
+            self._library = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise CheckpointError(f"{path} cannot be read: {error}.", "Download it again.") from error
+        self._library.encode_special_tokens = True  # what a person types is text
+        self.name = f"tokenizer.json ({self._library.model.__class__.__name__})"
+        known = self._library.get_vocab_size(with_added_tokens=True)
+        if known > size:
+            raise CheckpointError(
+                f"{path} has {known:,} tokens, and the model knows {size:,}.", "Use the tokenizer of the same model."
+            )
+        self.vocab_size = size
+        added: Mapping[int, Any] = self._library.get_added_tokens_decoder()
+        self._written = {token: entry.content for token, entry in added.items()}
+        self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
+        settings = _read(directory / _SETTINGS)
+        self.bos_id = self._id(settings.get("bos_token"))
+        own = self._id(settings.get("eos_token"))
+        self.eos_ids = eos_ids or (() if own is None else (own,))
+        self.add_bos_default = bool(settings.get("add_bos_token", self._begins_with_bos()))
+        self._alphabet = {character: byte for byte, character in enumerate(byte_alphabet())}
+        self._byte_level = "ByteLevel" in set(_types(raw.get("decoder")))
+
+    def _begins_with_bos(self) -> bool:
+        ids: list[int] = self._library.encode("a", add_special_tokens=True).ids
+        return self.bos_id is not None and ids[:1] == [self.bos_id]
+
+    def _id(self, token: object) -> int | None:
+        content = token.get("content") if isinstance(token, dict) else token
+        found: int | None = self._library.token_to_id(content) if isinstance(content, str) else None
+        return found
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _bytes(self, token: int) -> bytes:
+        written = self._written.get(token)
+        if written is not None:
+            return str(written).encode()
+        piece: str | None = self._library.id_to_token(token)
+        if piece is None:
+            return f"<|unused-{token}|>".encode()
+        if self._byte_level and all(character in self._alphabet for character in piece):
+            return bytes(self._alphabet[character] for character in piece)
+        if byte := _BYTE.fullmatch(piece):
+            return bytes([int(byte[1], 16)])
+        return piece.replace("▁", " ").encode()
+
+
+def _types(decoder: object) -> Iterator[str]:
+    if isinstance(decoder, dict):
+        yield str(decoder.get("type"))
+        for inner in decoder.get("decoders", ()):
+            yield from _types(inner)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.", "Download it again.") from error
+    return found if isinstance(found, dict) else {}
