@@ -7,6 +7,7 @@ request, since it brings torch.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -280,4 +281,5 @@ def _file_name(model: str, captured: Captured) -> str:
     parts += [
         f"{name}{value}" for name, value in (("layer", captured.layer), ("step", captured.step)) if value is not None
     ]
-    return "_".join(part for part in parts if part)
+    # Letters of a header that need no quoting: a name of an expression of the reference code has others.
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", "_".join(part for part in parts if part))
