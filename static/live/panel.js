@@ -14,6 +14,7 @@ import { boundsOf, headOf, indexOf, onPlane, partOf, planeAxes, sceneOf, tensorP
 import { showChecks, showShape, showStats } from "./facts.js";
 
 const STILL = 350; // milliseconds without a change before what takes longer is asked for
+const SLOW = 700; // milliseconds of waiting before the page says so
 
 /** `mayLoad()` says whether the run has come so far, `failed(problem)` hears what went wrong, `loaded()` what is shown. */
 export function createPanel({ section, store, colors, strip, mayLoad, failed, loaded }) {
@@ -30,6 +31,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
   let loading = null;
   let still = 0;
   let resting = 0;
+  let slow = 0;
 
   const heatmap = createHeatmap(canvas, {
     pointed: place => hover.point(place),
@@ -81,6 +83,8 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
     const { signal } = loading;
     const { layer, step } = store.get();
     section.dataset.state = "loading";
+    clearTimeout(slow);
+    slow = setTimeout(() => { el("shape").textContent = "Computing…"; }, SLOW);
     if (summary?.node === node && summary.run === run.id && summary.layer !== null && layer !== null && view !== "decode") {
       heatmap.show(scene({ ...summary, layer })); // its tiles come while the summary does
     }
@@ -89,12 +93,15 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
       take({ ...(await getJson(address(tensorPath(run.id, node), query), signal)), run: run.id });
     } catch (error) {
       if (error.name === "AbortError") return;
+      clearTimeout(slow);
+      el("shape").textContent = "\u00a0";
       section.dataset.state = "failed";
       failed(error);
     }
   }
 
   function take(next) {
+    clearTimeout(slow);
     const first = summary === null || summary.node !== next.node || summary.dtype !== next.dtype;
     summary = next;
     if (first) bounds = boundsOf(summary, store.get().scale, store.get().range, partOf(summary, store.get()));
@@ -201,20 +208,12 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
     return { chosen: positional, computed: computed ? [computed.first, computed.first + computed.size - 1] : null };
   }
 
-  function inks() {
-    return {
-      ink: colors.of("--ink"), soft: colors.of("--ink-soft"), line: colors.of("--line-strong"),
-      accent: colors.of("--accent"), ground: colors.of("--card"), bars: colors.of("--line-strong"),
-      wash: colors.dark ? "rgb(255 255 255 / 0.16)" : "rgb(20 20 30 / 0.12)",
-    };
-  }
-
   function recolor() {
     if (!bounds || !summary) return;
     const { dark } = colors;
     const scale = createScale(bounds.kind, bounds.low, bounds.high);
     const name = [bounds.kind, bounds.low, bounds.high, dark].join(" ");
-    heatmap.color({ scale, palette: palette(bounds.kind, dark), name, inks: inks() });
+    heatmap.color({ scale, palette: palette(bounds.kind, dark), name, inks: colors.inks() });
     if (heatmap.scene()) heatmap.show(scene(summary)); // hues of the axes
     legend();
     controls.showBounds(bounds);
@@ -225,7 +224,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
     const scale = createScale(bounds.kind, bounds.low, bounds.high);
     const whole = [null, "real"].includes(partOf(summary, store.get()));
     const histogram = whole ? histogramFor(summary, scale, bounds.mode) : null; // statistics are over both parts
-    drawLegend(el("legend"), { scale, palette: palette(bounds.kind, colors.dark), histogram, inks: inks(), pointed });
+    drawLegend(el("legend"), { scale, palette: palette(bounds.kind, colors.dark), histogram, inks: colors.inks(), pointed });
     el("legend-text").textContent = legendWords(scale, bounds.mode, summary.stats);
   }
 
@@ -239,7 +238,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
   }
 
   function context() {
-    return { run, summary, state: store.get(), index, plane: plane(), tokens: run.tokens, bounds, inks: inks(), dark: colors.dark };
+    return { run, summary, state: store.get(), index, plane: plane(), tokens: run.tokens, bounds, inks: colors.inks(), dark: colors.dark };
   }
 
   return {

@@ -25,6 +25,13 @@ export function createColors(section) {
 
   return {
     of,
+    /** What drawings need beside a scale's own colours. */
+    inks() {
+      return {
+        ink: of("--ink"), soft: of("--ink-soft"), line: of("--line-strong"), accent: of("--accent"), ground: of("--card"),
+        bars: of("--line-strong"), wash: this.dark ? "rgb(255 255 255 / 0.16)" : "rgb(20 20 30 / 0.12)",
+      };
+    },
     hueOf: axis => of(`--axis-${axis.replaceAll("_", "-") || "one"}`),
     get dark() {
       const [r, g, b] = (of("--card").match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
