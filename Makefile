@@ -4,7 +4,8 @@
 #   make serve           set-up, then http://127.0.0.1:8000 (another port: make serve PORT=9000)
 #   make test            set-up, then all tests (some: make test ARGS="tests/render -k equations")
 #   make check           format, lint, types, known weaknesses of what is installed
-#   make bench           benchmarks
+#   make bench           how fast it is, beside other libraries, which get an environment of their own (.venv-peers);
+#                        make bench ARGS=--quick only shows that it works
 #   make soak            50 readers for 5 minutes, then 20 kills: `make soak ARGS="--minutes 1 --kills 3"`
 #   make clean           forget the set-up; weights and runs stay in the user's cache
 #
@@ -25,6 +26,7 @@ BIN := .venv/bin
 # Stamps: what they stand for is there, and newer than what it was made from. A second start finds nothing to do.
 PACKAGES := .venv/packages
 VENDOR := static/vendor/manifest.json
+PEERS := .venv-peers/packages
 
 .PHONY: install serve test check bench soak clean
 
@@ -43,14 +45,14 @@ check: $(VENDOR)
 	$(BIN)/mypy
 	@$(BIN)/python .ci/audit.py
 
-bench: install
-	@set -e; for file in $(wildcard benchmarks/bench_*.py); do echo "$$file"; $(BIN)/python "$$file" $(ARGS); done
+bench: install $(PEERS)
+	@$(BIN)/python -m benchmarks.bench_engine $(ARGS)
 
 soak: install
 	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 clean:
-	rm -rf .venv static/vendor build dist
+	rm -rf .venv .venv-peers static/vendor build dist
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found." \
@@ -66,6 +68,12 @@ FAILED := { echo "Set-up did not finish: the lines above say why. It needs the n
 
 $(PACKAGES): pyproject.toml constraints.txt hatch_build.py package.json package-lock.json .npmrc | $(BIN)/python
 	$(INSTALL) --constraint constraints.txt --editable '.[dev]' || $(FAILED)
+	@touch $@
+
+$(PEERS): benchmarks/peers.txt constraints.txt | $(BIN)/python
+	@test -x .venv-peers/bin/python || $(BIN)/python -m venv .venv-peers || { rm -rf .venv-peers; exit 1; }
+	.venv-peers/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) --constraint constraints.txt \
+		--requirement benchmarks/peers.txt || $(FAILED)
 	@touch $@
 
 # As a rule of its own, so that a vendor folder that was deleted comes back.

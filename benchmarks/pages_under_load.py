@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.serving import Server, percentile, serving
@@ -32,11 +33,11 @@ PAGES = (
 )
 
 
-def timed(server: Server, stop: threading.Event) -> list[tuple[float, str]]:
-    """Seconds of each page until `stop` is set, one after the other."""
+def timed(server: Server, stop: threading.Event, pages: Iterable[str] | None = None) -> list[tuple[float, str]]:
+    """Seconds of each page until `stop` is set, one after the other: `PAGES` in turn, or what is left of `pages`."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     taken = []
-    for page in itertools.cycle(PAGES):
+    for page in itertools.cycle(PAGES) if pages is None else pages:
         if stop.is_set():
             break
         started = time.perf_counter()
@@ -50,7 +51,7 @@ def timed(server: Server, stop: threading.Event) -> list[tuple[float, str]]:
     return taken
 
 
-def while_busy(server: Server, rounds: int) -> list[tuple[float, str]]:
+def while_busy(server: Server, rounds: int, pages: Iterable[str] | None = None) -> list[tuple[float, str]]:
     """The same while prompts of 1,000 tokens are in prefill, one after the other."""
     taken: list[tuple[float, str]] = []
     for number in range(rounds):
@@ -59,7 +60,7 @@ def while_busy(server: Server, rounds: int) -> list[tuple[float, str]]:
         while server.json(f"/api/runs/{run}")["status"] == "queued":
             time.sleep(0.005)
         stop, found = threading.Event(), list[tuple[float, str]]()
-        reader = threading.Thread(target=lambda stop=stop, found=found: found.extend(timed(server, stop)))
+        reader = threading.Thread(target=lambda stop=stop, found=found: found.extend(timed(server, stop, pages)))
         reader.start()
         server.finish(run)
         stop.set()

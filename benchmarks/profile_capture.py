@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from atlas.runtime.recorder import Recorder
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 from benchmarks.default_model import bare_model, open_runner
+from benchmarks.report import profile_table
 
 POSITIONS = 128
 
@@ -91,17 +92,6 @@ def profile(runner: ReferenceRunner, bare: Callable[..., Any], memory: Memory, w
     return {"ways": _compared(taken), "counts": _counts(runner, work, memory)}
 
 
-def table(found: Profile) -> str:
-    """The profile as Markdown."""
-    lines = ["| decode step | CPU ms | × bare | over bare, ms | new pages |", "| --- | ---: | ---: | ---: | ---: |"]
-    for way in found["ways"]:
-        lines.append(
-            f"| {way['way']} | {way['ms']:.1f} | {way['ratio']:.3f} | {way['over_ms']:.1f} | {way['pages']:,} |"
-        )
-    counts = ", ".join(f"{number:,} {what}" for what, number in found["counts"].items())
-    return "\n".join([*lines, "", f"In one captured step: {counts}."])
-
-
 def _measured(take: Callable[[], Any]) -> tuple[float, int]:
     gc.collect()
     faults, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.thread_time()
@@ -161,7 +151,7 @@ def main() -> None:
     prompt = Pass(tuple(range(100, 100 + POSITIONS)), 0)
     token = int(runner.forward(prompt, memory)[0, -1].argmax())
     bare(torch.tensor([prompt.tokens]), 0)
-    print(table(profile(runner, bare, memory, Pass((token,), POSITIONS), options.repeats)))
+    print(profile_table(profile(runner, bare, memory, Pass((token,), POSITIONS), options.repeats)))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ LARGEST = "blocks/attention/attention-weights"
 
 @dataclass
 class Prompt:
-    """A prompt that was taken through prefill, by the bare model and as a run with two generated tokens."""
+    """A run with two generated tokens, and its memory."""
 
     run: Run
     memory: Memory
@@ -55,7 +55,10 @@ class Bench:
     def open(self, tokens: list[int], longest: int) -> Answer:
         """Build the bare model for prompts up to `longest`, warm up; tells the weights and the versions."""
         self._bare = bare_model(self._runner, longest + 2)
-        logits = self._take("bare", self._at(tokens).prefill)
+        prefill = self._at(tokens).prefill
+        logits = self._take("bare", prefill)
+        assert torch.equal(logits, self._take("run", prefill))
+        assert torch.equal(logits, self._take("captured", prefill)[0])
         checkpoint = self._runner.checkpoint
         found = [path for path in checkpoint.files if path.suffix == ".safetensors"]
         told = {
@@ -135,7 +138,7 @@ class Bench:
         return self._bare(torch.tensor([work.tokens]), work.start)
 
     def _at(self, tokens: Sequence[int]) -> Prompt:
-        """The prompt with these tokens, after its prefill, both here and in the bare model."""
+        """The run of these tokens, after its prefill and first step."""
         if self._prompt is None or self._prompt.prefill.tokens != tuple(tokens):
             request = RunRequest(
                 model=self._runner.model.id, token_ids=tuple(tokens), max_new_tokens=2, temperature=0.0, seed=0
@@ -144,8 +147,6 @@ class Bench:
             memory = self._runner.memory(run.capacity)
             self._prompt = Prompt(run, memory)
             logits = self._take("run", self._prompt.prefill)
-            bare = self._take("bare", self._prompt.prefill)
-            assert torch.equal(logits, bare)
             run.ids.append(int(logits[0, -1].argmax()))
             logits = self._take("run", Pass((run.ids[-1],), len(tokens)))
             run.ids.append(int(logits[0, -1].argmax()))

@@ -7,6 +7,7 @@ run in an environment of its own.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -76,7 +77,8 @@ class Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # a question that nobody read
+                    pipe.close()
 
     def _last_words(self) -> str:
         self._errors.seek(0)
