@@ -319,8 +319,8 @@ def _in_whole(at: Sequence[np.intp], axes: Sequence[str], kept: Mapping[str, tup
 
 def _wide(array: Array, *, copy: bool) -> Array:
     if array.dtype.kind == "c":
-        return array.astype(np.complex128)
-    return array.astype(np.float64) if array.dtype.kind == "f" and copy else array
+        return array.astype(np.complex128, copy=False)
+    return array.astype(np.float64, copy=False) if array.dtype.kind == "f" and copy else array
 
 
 def _rows(shape: Sequence[int]) -> int:

@@ -29,6 +29,8 @@ from atlas.runtime.weights import fetch_default
 
 PROMPT = "The capital of France is"
 STEPS = 3
+KEPT_WIDE = 4
+"""Parameters in float64 that are kept."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Witness:
     def __init__(self, runner: ReferenceRunner) -> None:
         self.runner = runner
         self.model = runner.model
+        self._wide: dict[str, torch.Tensor] = {}
 
     @cached_property
     def prompt(self) -> tuple[int, ...]:
@@ -90,6 +93,14 @@ class Witness:
     def _sites(self) -> list[Site]:
         return self.runner.sites(self.runner.captured_nodes())
 
+    def _weight(self, name: str) -> torch.Tensor:
+        """A parameter in float64, kept for the next passes of the same layer: turning it takes longer than using it."""
+        if name not in self._wide:
+            while len(self._wide) >= KEPT_WIDE:
+                del self._wide[next(iter(self._wide))]
+            self._wide[name] = self.runner.weight(name).double()
+        return self._wide[name]
+
     def facts(self, taken: Taken, layer: int | None) -> Facts:
         """One pass as one layer sees it."""
         window = self.model.graph.window(layer)
@@ -101,7 +112,7 @@ class Witness:
         node = resolved.node
         at = layer if resolved.in_blocks else None
         if isinstance(node, Parameter):
-            return Captured(path, None, at, None, self.runner.weight(node.weight.format(layer=at)), node.shape)
+            return Captured(path, None, at, None, self._weight(node.weight.format(layer=at)), node.shape)
         assert isinstance(node, Tensor)
         recording = self.runner.built if node.when == "build" else taken.recording
         value = recording.last(path, at)

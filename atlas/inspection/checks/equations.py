@@ -70,10 +70,10 @@ def compare_all(witness: Witness, subject: Subject) -> dict[str, list[Compared]]
     """Every comparison on one prompt's passes, by node: all layers of prefill, last decode step and full sequence."""
     found: dict[str, list[Compared]] = defaultdict(list)
     chosen = [taken for taken in witness.passes if taken.step in (None, STEPS)]
-    for taken in chosen:
-        subject.progress(f"{witness.model.name}: equations in {taken.words}", None)
-        for node in made_nodes(witness.model):
-            for layer in _layers(witness.model, node):
+    for node in made_nodes(witness.model):
+        subject.progress(f"{witness.model.name}: equation of {node.path}", None)
+        for layer in _layers(witness.model, node):
+            for taken in chosen:
                 compared = compare_one(witness, taken, node, layer)
                 if compared is not None:
                     found[node.path].append(compared)
