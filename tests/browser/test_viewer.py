@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
-from benchmarks.frames import script_per_frame, script_times
+from benchmarks.frames import script_times
 
 A = "blocks/attention/"
 Opened = Callable[..., AbstractContextManager[Page]]
@@ -562,16 +562,6 @@ def test_vast_tensors_open(opened: Opened, vast: str) -> None:
             settled(page)
             page.wait_for_timeout(500)
             assert cell(page)[0][-1] == (2047 if "attention" in node else 128_255)
-
-
-def test_a_map_of_2048_squared_pans_and_zooms(opened: Opened, vast: str) -> None:
-    with opened(vast) as page:
-        page.goto(node_page(A + "attention-weights", "view=full&layer=0"))
-        page.wait_for_selector(READY, timeout=60_000)
-        settled(page)
-        page.wait_for_timeout(1500)
-        script_per_frame(page)  # pans and zooms; how long each frame takes is measured by the benchmarks
-        settled(page)
 
 
 def test_frames_are_read_off_a_trace() -> None:
