@@ -6,6 +6,8 @@ import { drawColumns, drawRows, drawValues, gutters } from "./labels.js";
 import { createTiles, painted } from "./tiles.js";
 import { attachGestures } from "./gestures.js";
 
+const PAINTING = 3; // milliseconds of a frame
+
 /**
  * Handlers: pointed(place or null), chosen(place), windowed(window), failed(problem), shown(scene).
  * A place is {row, column, cell: {row, column, rows, columns}, exact}.
@@ -90,6 +92,8 @@ export function createHeatmap(canvas, handlers) {
     context.rect(plot.x, plot.y, plot.width, plot.height);
     context.clip();
     context.imageSmoothingEnabled = false;
+    const begun = performance.now();
+    let late = false; // a frame paints for so long at most; other tiles wait for the next one
     for (const { levels: at, tile, url } of [...far, ...near]) {
       const found = tiles.get(url);
       if (!found) continue;
@@ -98,10 +102,12 @@ export function createHeatmap(canvas, handlers) {
         scene.window, plot, tile.row * geometry.TILE * down, tile.column * geometry.TILE * across,
         found.rows * down, found.columns * across,
       );
-      context.drawImage(
-        painted(found, colors.scale, colors.palette, colors.name), plot.x + place.x, plot.y + place.y, place.width, place.height,
-      );
+      const fresh = found.paintedFor === colors.name;
+      late ||= !fresh && performance.now() - begun > PAINTING;
+      const picture = painted(found, colors.scale, colors.palette, colors.name, !late);
+      if (picture) context.drawImage(picture, plot.x + place.x, plot.y + place.y, place.width, place.height);
     }
+    if (late) later();
     // Past the last element of a ragged cell there is nothing.
     const end = geometry.placeIn(scene.window, plot, scene.size.rows, scene.size.columns);
     context.clearRect(plot.x, plot.y + end.y, plot.width, plot.height);

@@ -69,9 +69,12 @@ export function createTiles({ arrived, failed }) {
   };
 }
 
-/** The tile as a canvas in the given colours; painted again only when they have changed. `paintedFor` names them. */
-export function painted(tile, scale, colors, name) {
-  if (tile.paintedFor === name) return tile.canvas;
+/**
+ * The tile as a canvas in the given colours; painted again only when they have changed. `name` names them. Without
+ * `may` it is not painted now, and comes as it was before, or null.
+ */
+export function painted(tile, scale, colors, name, may) {
+  if (tile.paintedFor === name || !may) return tile.canvas;
   tile.canvas ??= Object.assign(document.createElement("canvas"), { width: tile.columns, height: tile.rows });
   const context = tile.canvas.getContext("2d");
   const image = context.createImageData(tile.columns, tile.rows);
