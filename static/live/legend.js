@@ -6,16 +6,43 @@ import { count, readable } from "./format.js";
 
 const INK = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif";
 
-/** Draws it: `histogram` is {edges, counts} in the scale's numbers, or null. */
+const drawn = new WeakMap(); // canvas -> the legend without its pointer, and what it was drawn for
+
+/** Draws it: `histogram` is {edges, counts} in the scale's numbers, or null; `pointed` is a value to point at. */
 export function drawLegend(canvas, { scale, palette, histogram, inks, pointed = null }) {
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
   if (!width || !height) return;
   const ratio = Math.min(3, globalThis.devicePixelRatio || 1);
-  Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
-  const context = canvas.getContext("2d");
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const size = [Math.round(width * ratio), Math.round(height * ratio)];
+  const wanted = [scale.kind, scale.low, scale.high, ...size, ...Object.values(inks)].join();
   const bar = { x: 6, y: height - 27, width: width - 12, height: 9 };
+  const known = drawn.get(canvas);
+  let ground = known?.ground;
+  if (known?.wanted !== wanted || known.histogram !== histogram) {
+    ground = Object.assign(document.createElement("canvas"), { width: size[0], height: size[1] });
+    const pen = ground.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    drawGround(pen, bar, { scale, palette, histogram, inks });
+    drawn.set(canvas, { wanted, histogram, ground });
+  }
+  if (canvas.width !== size[0] || canvas.height !== size[1]) Object.assign(canvas, { width: size[0], height: size[1] });
+  const context = canvas.getContext("2d");
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.clearRect(0, 0, ...size);
+  context.drawImage(ground, 0, 0);
+  if (pointed === null || !Number.isFinite(pointed) || (scale.kind === "log" && pointed === 0)) return;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const x = bar.x + bar.width * Math.min(1, Math.max(0, placeOf(scale, pointed)));
+  context.fillStyle = inks.accent;
+  context.beginPath();
+  context.moveTo(x, bar.y + bar.height);
+  context.lineTo(x - 4, bar.y + bar.height + 6);
+  context.lineTo(x + 4, bar.y + bar.height + 6);
+  context.fill();
+}
+
+function drawGround(context, bar, { scale, palette, histogram, inks }) {
   for (let x = 0; x < bar.width; x++) {
     const share = x / Math.max(1, bar.width - 1);
     context.fillStyle = css(palette.table[Math.round(share * (palette.table.length - 1))]);
@@ -31,15 +58,6 @@ export function drawLegend(canvas, { scale, palette, histogram, inks, pointed = 
   for (const [at, value] of ends.entries()) {
     context.textAlign = ["left", "center", "right"][at];
     context.fillText(readable(value, 3), bar.x + (bar.width * at) / 2, bar.y + bar.height + 4);
-  }
-  if (pointed !== null && Number.isFinite(pointed) && !(scale.kind === "log" && pointed === 0)) {
-    const x = bar.x + bar.width * Math.min(1, Math.max(0, placeOf(scale, pointed)));
-    context.fillStyle = inks.accent;
-    context.beginPath();
-    context.moveTo(x, bar.y + bar.height);
-    context.lineTo(x - 4, bar.y + bar.height + 6);
-    context.lineTo(x + 4, bar.y + bar.height + 6);
-    context.fill();
   }
 }
 

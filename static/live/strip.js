@@ -6,6 +6,8 @@ import { visible } from "./format.js";
 export function createStrip(list, { onPoint, onChoose }) {
   let buttons = [];
   let marked = [];
+  let computedRange = "";
+  let computedOf = 0; // how many buttons know whether they were computed
 
   const positionOf = target => {
     const button = target instanceof Element ? target.closest("[data-position]") : null;
@@ -51,8 +53,16 @@ export function createStrip(list, { onPoint, onChoose }) {
       }
       for (const token of tokens.slice(buttons.length)) add(token);
     },
-    /** Marks positions: {chosen: [..], pointed: [..], computed: [first, last]}. */
+    /** Marks positions: {chosen: [..], pointed: [..], computed: [first, last]}. Touches only what changes. */
     mark({ chosen = [], pointed = [], computed = null }) {
+      const range = computed ? computed.join() : "";
+      if (range !== computedRange || buttons.length !== computedOf) {
+        computedRange = range;
+        computedOf = buttons.length;
+        for (const [at, button] of buttons.entries()) {
+          button.toggleAttribute("data-computed", computed !== null && at >= computed[0] && at <= computed[1]);
+        }
+      }
       for (const button of marked) button.removeAttribute("data-mark");
       marked = [];
       const put = (position, name) => {
@@ -61,7 +71,6 @@ export function createStrip(list, { onPoint, onChoose }) {
         button.dataset.mark = button.dataset.mark ? `${button.dataset.mark} ${name}` : name;
         marked.push(button);
       };
-      if (computed) for (let at = computed[0]; at <= computed[1]; at++) put(at, "computed");
       for (const position of new Set(chosen)) put(position, "chosen");
       for (const position of new Set(pointed)) put(position, "pointed");
     },
