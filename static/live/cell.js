@@ -44,8 +44,11 @@ export function createCell(output, failed) {
       const cell = await getJson(address(`${tensorPath(run, summary.node)}/cell`, query), asking.signal);
       const rank = cell.rank === null ? "" : `${ordinal(cell.rank)} of ${cell.of.toLocaleString("en-US")} ${cell.along}`;
       show(summary, index, tokens, cell.text, rank);
+      output.removeAttribute("aria-busy");
     } catch (error) {
-      if (error.name !== "AbortError") failed(error);
+      if (error.name === "AbortError") return;
+      output.removeAttribute("aria-busy");
+      failed(error);
     }
   }
 
@@ -53,6 +56,7 @@ export function createCell(output, failed) {
     /** Chooses a cell. `local` is {value, flag} where a tile holds the element, `along` the axis it is ranked in. */
     set({ run, summary, state, index, tokens, along, local }) {
       clearTimeout(timer);
+      output.setAttribute("aria-busy", "true"); // until its rank is there: then it is read out once
       const part = partOf(summary, state);
       if (local) show(summary, index, tokens, shortest(local.value, summary.dtype), "");
       timer = setTimeout(() => ask(run, summary, index, tokens, along, part), local ? PATIENCE : 0);

@@ -48,15 +48,9 @@ def cell(page: Page) -> tuple[tuple[int, ...], str]:
 
 
 def settled(page: Page) -> None:
-    """Wait until the chosen cell has its rank, or is no number: then its value came from the server."""
+    """Wait until the chosen cell has its value and rank from the server."""
     page.wait_for_selector(READY)
-    page.wait_for_function(
-        """() => {
-            const output = document.querySelector("output[data-cell]");
-            const ranked = /[0-9]/.test(output.querySelector(".rank")?.textContent ?? "");
-            return output.dataset.value && (ranked || /inf|nan/.test(output.dataset.value));
-        }"""
-    )
+    page.wait_for_selector('output[data-value]:not([data-value=""], [aria-busy])')
 
 
 def unfold(page: Page, name: str) -> Locator:
@@ -311,6 +305,7 @@ def test_the_strip_over_layers_leads_to_a_layer(page: Page) -> None:
     assert box is not None
     strip.click(position={"x": box["width"] * 0.5, "y": box["height"] * 21.5 / 30})
     page.wait_for_selector('#live[data-shown-layer="21"][data-state=ready]')
+    settled(page)
     assert cell(page)[0][1] == 2
 
 
