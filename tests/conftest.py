@@ -19,6 +19,7 @@ from atlas.web.backend import Backend
 
 if TYPE_CHECKING:
     from atlas.catalog import Catalog
+    from atlas.models.entry import ModelEntry
     from atlas.provenance.store import SourceStore
     from atlas.runtime.checkpoints import Checkpoint
     from atlas.runtime.engine import Engine
@@ -63,10 +64,14 @@ def store(data_dir: Path) -> SourceStore:
 
 @pytest.fixture(scope="session")
 def catalog(store: SourceStore) -> Catalog:
-    """The whole catalogue."""
+    """The whole catalogue, which all tests share: who adds a model takes a `Catalog(catalog.store)` of their own."""
     from atlas.catalog import Catalog
 
-    return Catalog(store)
+    class Shared(Catalog):
+        def add(self, entry: ModelEntry) -> None:
+            raise AssertionError(f"A test adds {entry.id} to the catalogue of all tests. Take Catalog(catalog.store).")
+
+    return Shared(store)
 
 
 @pytest.fixture(scope="session")

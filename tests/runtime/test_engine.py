@@ -399,7 +399,7 @@ def test_weights_that_are_cut_short_while_they_are_in_use(
     (data_dir / "checkpoints" / copy).symlink_to(own_data_dir / "checkpoints" / copy)
     own = CheckpointChoice(model="tiny", path=tiny_gguf())
     settings = Settings(data_dir=data_dir, checkpoint=(own,), weights_in_memory=in_memory)
-    engine = Engine(settings, catalog, demonstrate=False)
+    engine = Engine(settings, Catalog(catalog.store), demonstrate=False)
     engine.start()
     try:
         until(lambda: engine.status.ready)

@@ -13,7 +13,9 @@ from atlas.graph.axes import VIEWS
 from atlas.web.state import State, node_href, open_href, read_state
 
 counts = st.one_of(st.none(), st.integers(0, 100_000))
-paths = st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z0-9]+)*", fullmatch=True)
+paths = st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z0-9]+)*", fullmatch=True).filter(
+    lambda path: len(path) <= 100
+)  # four of them are at most 600 characters
 states = st.builds(
     State,
     view=st.sampled_from(VIEWS),
