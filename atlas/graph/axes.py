@@ -33,6 +33,7 @@ class Axis(Frozen):
     where it differs. `running` holds the symbol in each view of an axis whose size depends on the input, or
     the size itself where the view fixes it. `product` names the axes whose sizes multiply to that of a running one.
     `window`: it runs over the attended positions within a sliding window of this many (as `keys` does in local layers).
+    `free`: nothing says how large it is, so any size fits.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Axis(Frozen):
     running: Mapping[View, str | int] | None = None
     product: tuple[str, ...] = ()
     window: int | None = None
+    free: bool = False
 
 
 class Extent(Frozen):
@@ -56,6 +58,7 @@ class Extent(Frozen):
     words: str
     factors: tuple[Extent, ...] = ()
     window: int | None = None
+    free: bool = False
 
     def __str__(self) -> str:
         return f"{self.symbol if self.size is None else self.size} {self.words}"
@@ -150,7 +153,15 @@ class Axes:
                 raise DeclarationError(f"The axis {name!r} has no size.", "Give it one in the architecture's sizes().")
             size, symbol = sizes[name], axis.symbol
         words = axis.word if size == 1 and axis.word else axis.words
-        return Extent(axis=name, symbol=symbol, size=size, words=words, factors=factors, window=axis.window)
+        return Extent(
+            axis=name,
+            symbol=symbol,
+            size=size,
+            words=words,
+            factors=factors,
+            window=axis.window,
+            free=axis.free,
+        )
 
 
 def in_words(shape: tuple[Extent, ...]) -> str:

@@ -8,8 +8,9 @@ the finished declaration. TeX may contain lights: `<similarities>` is the symbol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from atlas.errors import DeclarationError
 from atlas.graph.anchors import Anchor
 from atlas.graph.axes import VIEWS, Axis, Frozen, View
 from atlas.graph.evidence import Evidence, SourceRef
@@ -148,7 +149,7 @@ class Operation(Declared):
     The reference's parameters are named as the inputs (the last part of the path, `-` as `_`), as sizes or
     settings of the configuration, or a fact of the pass: `start_pos`, `positions` (how many it computes). It
     returns the output, or a tuple of them. `place` is where the step stands in the source, where that is not
-    the expression that makes its first output.
+    the expression that makes its first output. `derived`: read off the code while it ran, with no reference.
     """
 
     kind: Literal["operation"] = "operation"
@@ -159,11 +160,17 @@ class Operation(Declared):
     place: Anchor | None = None
     views: tuple[View, ...] = VIEWS
     absent: str = ""
+    derived: bool = False
 
     @property
     def uses(self) -> tuple[Use, ...]:
         """All inputs, as `Use`."""
         return tuple(item if isinstance(item, Use) else Use(path=item) for item in self.inputs)
+
+
+def no_reference() -> NoReturn:
+    """The reference of what is derived: it has none, and checks ask before they call."""
+    raise DeclarationError("Nobody has written this operation's equation: it is derived from the code.", "Declare it.")
 
 
 Node = Component | Operation | Tensor | Cache | Parameter
@@ -215,3 +222,8 @@ class Architecture(Frozen):
     enters: tuple[tuple[str, str], ...] = ()
     layer_kinds: tuple[Layers, ...] = ()
     window: Window | None = None
+
+    @property
+    def derived(self) -> bool:
+        """Whether it, or a part of it, was read off the code, and nobody has described it yet."""
+        return any(isinstance(node, Operation) and node.derived for node in self.nodes)

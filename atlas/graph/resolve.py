@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from atlas.errors import DeclarationError, NotFound
-from atlas.graph.axes import VIEWS, Axes, Extent, Frozen, View
+from atlas.graph.axes import VIEW_NAMES, VIEWS, Axes, Extent, Frozen, View
 from atlas.graph.nodes import (
     Architecture,
     Cache,
@@ -267,20 +267,22 @@ class Graph:
                 target = self.resolve_path(item, base, f"an output of {node.path!r}")
                 if not isinstance(self._declared[target], Tensor):
                     raise DeclarationError(f"{node.path!r} outputs {target!r}, which is no tensor.", "Check it.")
-                if set(self._computed(target)) != set(node.views):
-                    raise DeclarationError(
-                        f"{node.path!r} and its output {target!r} are computed in different views.",
-                        "Give both the same.",
-                    )
                 layers = self.layers_of(node.path)
                 for other in made.setdefault(target, []):
-                    others = self.layers_of(other)
+                    others, rival = self.layers_of(other), self._declared[other]
+                    if isinstance(rival, Operation) and set(rival.views).isdisjoint(node.views):
+                        continue
                     if layers is None or others is None or set(layers.numbers) & set(others.numbers):
                         raise DeclarationError(
                             f"{target!r} is made by both {other!r} and {node.path!r} in the same layers.", "Keep one."
                         )
                 made[target].append(node.path)
                 yield Edge(source=node.path, target=target, views=node.views, layers=layers)
+        for target, makers in made.items():
+            if set(self._computed(target)) != {view for maker in makers for view in self._computed(maker)}:
+                raise DeclarationError(
+                    f"{makers[0]!r} and its output {target!r} are computed in different views.", "Give both the same."
+                )
         for source, target in self.architecture.loops:
             ends = [self.resolve_path(end, "", "a loop") for end in (source, target)]
             yield Edge(source=ends[0], target=ends[1], next_layer=True)
@@ -291,7 +293,7 @@ class Graph:
     def _computed(self, path: str) -> tuple[View, ...]:
         """The views in which a node has a value."""
         node = self._declared[path]
-        return node.views if isinstance(node, Tensor) else VIEWS
+        return node.views if isinstance(node, Tensor | Operation) else VIEWS
 
     def _check_axes(self, node: Node) -> None:
         """That the axes which a node names beside its shape are known and fit."""
@@ -357,10 +359,11 @@ class Graph:
             maker, layers = self._declared[path], self.layers_of(path)
             if isinstance(maker, Operation):
                 tex = self.light(maker.equation, _parent(path), f"the equation of {path!r}", marks=marks)
-                found.append((tex, layers.name if layers else ""))
+                views = " and ".join(VIEW_NAMES[view].lower() for view in maker.views)
+                found.append((tex, f"{layers.name} layers" if layers else views))
         if len(found) < 2:
             return found[0][0] if found else ""
-        rows = r" \\[4pt] ".join(rf"& {tex} && \text{{({name} layers)}}" for tex, name in found)
+        rows = r" \\[4pt] ".join(rf"& {tex} && \text{{({name})}}" for tex, name in found)
         return rf"\begin{{aligned}} {rows} \end{{aligned}}"
 
     def _check_reference(self, node: Operation) -> None:

@@ -7,7 +7,7 @@ residual streams hold entries so large that an error relative to a tensor's maxi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,6 +37,11 @@ ROUNDINGS: Mapping[str, float] = {
     "bfloat16": 2.0**-7,
 }
 """By dtype: the distance from 1 to the next larger number."""
+
+def coarsest(dtypes: Iterable[str]) -> str:
+    """The dtype with the largest rounding: what an output computed from all of them can be held to."""
+    return max(dtypes, key=lambda name: ROUNDINGS.get(name, 0.0))
+
 
 CONDITION = 4.0
 """How many times the change that rounding the inputs once more would make, a row may differ by."""
@@ -119,6 +124,8 @@ def bind(
     """
     node = operation.node
     assert isinstance(node, Operation)
+    if node.derived:
+        return "Derived from the code while it ran: nobody has written its equation."
     arguments: dict[str, object] = {}
     axes: dict[str, tuple[str, ...]] = {}
     paths: dict[str, str] = {}

@@ -96,7 +96,7 @@ def _ending(graph: Graph) -> list[tuple[Resolved, Operation]]:
     """The operations after the stream, in order of data flow."""
     ending = []
     for resolved in graph.operations:
-        if resolved.path.split("/")[0] in ENDS and isinstance(resolved.node, Operation):
+        if resolved.path.split("/")[0] in ENDS and isinstance(resolved.node, Operation) and not resolved.node.derived:
             ending.append((resolved, resolved.node))
     return ending
 

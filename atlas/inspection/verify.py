@@ -18,7 +18,7 @@ from atlas.errors import DeclarationError, SourceError
 from atlas.graph.nodes import Operation, Parameter, Tensor
 from atlas.inspection.answers import Checks, EquationCheck, ShapeCheck, SourceCheck
 from atlas.inspection.arrays import as_array, dtype_name
-from atlas.inspection.evaluate import bind, compare, wanted_inputs
+from atlas.inspection.evaluate import TOLERANCES, Bound, bind, coarsest, compare, wanted_inputs
 from atlas.inspection.frames import Pass, pass_of
 from atlas.runtime.captures import Captured
 from atlas.runtime.expressions import is_expression
@@ -58,6 +58,10 @@ def check_shape(model: Model, run_facts: Pass, node: str, observed: Sequence[int
     if declared is None:
         return ShapeCheck(ok=False, why=f"{node!r} is declared absent in {run_facts.view}, but was computed.")
     expected = run_facts.expected(declared)
+    if len(observed) == len(expected):
+        expected = [
+            size if extent.free else wanted for extent, wanted, size in zip(declared, expected, observed, strict=True)
+        ]
     if list(observed) == expected:
         return ShapeCheck(ok=True, expected=expected)
     if len(observed) != len(expected):
@@ -86,7 +90,7 @@ def check_equation(
     if isinstance(bound, str):
         return EquationCheck(ok=None, operation=maker.path, why=bound)
     try:
-        result = compare(bound, node, found, captured.axes, dtype_name(captured.tensor))
+        result = compare(bound, node, found, captured.axes, _held_to(captured, bound, inputs))
     except DeclarationError as error:
         return EquationCheck(ok=False, operation=maker.path, why=str(error))
     why = ""
@@ -107,6 +111,16 @@ def check_equation(
         rows_checked=result.rows_checked,
         rows=result.rows,
     )
+
+
+def _held_to(captured: Captured, bound: Bound, inputs: Mapping[str, Captured]) -> str:
+    """The dtype whose tolerance an output is held to: where its inputs are coarser (float32 logits from bfloat16
+    weights), theirs. Whole numbers are exact.
+    """
+    made = dtype_name(captured.tensor)
+    if made not in TOLERANCES:
+        return made
+    return coarsest([made, *(dtype_name(inputs[path].tensor) for path in bound.paths.values() if path in inputs)])
 
 
 def check_source(model: Model) -> SourceCheck:

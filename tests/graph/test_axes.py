@@ -82,6 +82,20 @@ def test_an_architecture_adds_axes_of_its_own() -> None:
     assert str(axes.extent("experts", {"experts": 8}, "decode")) == "8 experts"
 
 
+def test_an_axis_of_any_size_says_so() -> None:
+    chunks = Axis(
+        name="chunks",
+        symbol="N",
+        words="chunks",
+        meaning="As many as it takes.",
+        running=dict.fromkeys(VIEWS, "N"),
+        free=True,
+    )
+    extent = Axes((chunks,)).extent("chunks", {}, "decode")
+    assert (extent.free, extent.size, str(extent)) == (True, None, "N chunks")
+    assert not Axes().extent("batch", {}, "decode").free
+
+
 @given(
     st.lists(st.sampled_from(STANDARD_AXES), max_size=6),
     st.fixed_dictionaries({axis.name: st.integers(1, 10**9) for axis in STANDARD_AXES if axis.running is None}),

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from atlas.errors import DeclarationError, NotFound
 from atlas.graph.anchors import at
 from atlas.graph.evidence import SourceRef
-from atlas.graph.nodes import Architecture, Component, Node, Operation, Parameter, Reference, Tensor, Use
+from atlas.graph.nodes import (
+    Architecture,
+    Component,
+    Node,
+    Operation,
+    Parameter,
+    Reference,
+    Tensor,
+    Use,
+    no_reference,
+)
 from atlas.graph.resolve import Edge, Graph, is_cache, tex_number
 
 HOOK = at("f").returns()
@@ -145,6 +155,39 @@ def test_an_input_that_stands_in_is_used_where_the_other_is_absent() -> None:
     assert views["plain", "soft"] == ("decode",)
     assert views["plain", "mask"] == ("full", "prefill")
     assert graph["masked"].shape["decode"] is None
+
+
+def test_views_may_make_a_value_in_ways_of_their_own() -> None:
+    many = {"views": ("full", "prefill"), "absent": "It is made of something else."}
+    one = {"views": ("decode",), "absent": "It is made of something else."}
+    nodes = (
+        tensor("x"),
+        tensor("z"),
+        operation("scan", ["x"], ["y"], equation="<y> = <x>", **many),
+        operation("step", ["z"], ["y"], equation="<y> = <z>", **one),
+        tensor("y"),
+    )
+    graph = Graph(declare(*nodes))
+    assert {(edge.source, edge.views) for edge in graph.edges if edge.target == "y"} == {
+        ("scan", ("full", "prefill")),
+        ("step", ("decode",)),
+    }
+    assert graph["y"].inputs == ("scan", "step")
+    assert not graph.architecture.derived
+    assert graph["y"].plain_equation == (
+        r"\begin{aligned} & y = x && \text{(full sequence and prefill)} \\[4pt] "
+        r"& y = z && \text{(decode)} \end{aligned}"
+    )
+    with pytest.raises(DeclarationError, match="'scan' and its output 'y' are computed in different views"):
+        Graph(declare(*(node for node in nodes if node.path != "step")))
+
+
+def test_a_graph_is_derived_as_long_as_nobody_has_written_all_of_its_equations() -> None:
+    given_nodes = (tensor("x"), tensor("y"), operation("f", ["x"], ["y"], reference=no_reference, derived=True))
+    graph = Graph(declare(*given_nodes))
+    assert graph.architecture.derived
+    with pytest.raises(DeclarationError, match="Nobody has written this operation's equation"):
+        no_reference()
 
 
 SHORT = {"views": ("full",), "absent": "Because."}

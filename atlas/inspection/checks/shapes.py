@@ -111,7 +111,7 @@ def _faults(graph: Graph, node: Resolved, view: View, seen: dict[int | None, lis
                 fault = ", ".join(
                     f"axis {extent.axis} ({extent.symbol}) is {size}, not {'bound' if wanted is None else wanted}"
                     for extent, wanted, size in zip(declared, expected, shape, strict=True)
-                    if wanted != size
+                    if wanted != size and not extent.free
                 )
             if fault and fault not in told:
                 told.add(fault)

@@ -91,14 +91,14 @@ def step_cache() -> type[Any]:
 
 
 class Runner(ReferenceRunner):
-    """Any decoder of transformers that keeps keys and values, in float32."""
+    """Any decoder of transformers that keeps keys and values."""
 
     def __init__(self, model: Model, checkpoint: Checkpoint) -> None:
         """Raises `CheckpointError` if the weights do not fit, and `SourceError`."""
         super().__init__(model, checkpoint, load_reference(model))
         self._replaying = False
         with Recorder(self.sites(self.captured_nodes("build"))) as recorder:
-            self._transformer: Any = _constructed(self.loaded, model)
+            self._transformer: Any = _constructed(self.loaded, model, checkpoint.placement.dtype)
         self.built = recorder.recording
         self._list, self._attribute = _list_of_blocks(self._transformer, model)
         self._load(checkpoint.tensors)
@@ -117,6 +117,7 @@ class Runner(ReferenceRunner):
                 f"Are they of a model that {self.model.architecture.name} describes?",
             ) from error
         self._transformer.requires_grad_(False)
+        self._transformer.to(self.checkpoint.placement.device)  # buffers, which no checkpoint has
 
     @property
     def _layers(self) -> list[nn.Module]:
@@ -125,7 +126,7 @@ class Runner(ReferenceRunner):
     def memory(self, capacity: int, *, cache: bool = True) -> Memory:
         width = self.model.architecture.sizes["d_model"]
         nothing = [torch.empty(0)] * (self.n_layers if cache else 0)  # the first pass tells how wide keys are
-        return Memory(torch.empty(self.n_layers + 1, capacity, width), list(nothing), list(nothing))
+        return Memory(torch.empty(self.n_layers + 1, capacity, width, **self.placed), list(nothing), list(nothing))
 
     def forward(self, work: Pass, memory: Memory, safe_point: SafePoint | None = None) -> torch.Tensor:
         return self._forward(work, memory, safe_point, None)
@@ -165,7 +166,7 @@ class Runner(ReferenceRunner):
             stack.enter_context(after(blocks[-1], leaving))
             if recorder is not None:
                 stack.enter_context(recorder)
-            logits = _called(self._transformer, torch.tensor([work.tokens]), cache)
+            logits = called(self._transformer, self.inputs(work), cache)
         _keep(cache, work, memory)
         memory.position = work.stop
         return logits
@@ -193,7 +194,7 @@ class Runner(ReferenceRunner):
             stack.enter_context(contextlib.suppress(Reached))
             if part == "block" and layer == self.n_layers - 1:
                 stack.enter_context(after(self._layers[layer], _reached))
-            _called(self._transformer, torch.tensor([work.tokens]), cache)
+            called(self._transformer, self.inputs(work), cache)
         return recorder.recording
 
     def weight(self, name: str) -> torch.Tensor:
@@ -207,7 +208,7 @@ class Runner(ReferenceRunner):
         cache = step_cache()(self._transformer.config)
         if work.start:
             wanted = frozenset(layers)
-            blank = torch.zeros(1, 1, 1, 1).expand(1, 1, work.start, 1)
+            blank = torch.zeros(1, 1, 1, 1, **self.placed).expand(1, 1, work.start, 1)
             for layer in range(self.n_layers):
                 if layer in wanted:
                     keys, values = memory.keys[layer], memory.values[layer]
@@ -237,19 +238,22 @@ def _keep(cache: Any, work: Pass, memory: Memory) -> None:
     for layer, added in cache.added.items():
         for kept, rows in zip((memory.keys, memory.values), added, strict=True):
             if kept[layer].ndim == 1:
-                kept[layer] = torch.empty(*rows.shape[:2], capacity, rows.shape[3], dtype=rows.dtype)
+                kept[layer] = torch.empty(*rows.shape[:2], capacity, rows.shape[3], dtype=rows.dtype, device=rows.device)
             kept[layer][:, :, work.start : work.stop] = rows
 
 
-def _constructed(loaded: Loaded, model: Model) -> Any:
+def _constructed(loaded: Loaded, model: Model, dtype: torch.dtype = torch.float32) -> Any:
     """The model of a declaration, its weights not set."""
     reference = model.architecture.reference
-    model_class = getattr(loaded.module, reference.model)
-    config = model_class.config_class(**NO_MARKS, **reference.arguments)
+    return constructed(getattr(loaded.module, reference.model), reference.arguments, dtype)
+
+
+def constructed(model_class: Any, arguments: Mapping[str, Any], dtype: torch.dtype = torch.float32) -> Any:
+    """A model with eager attention and eager experts, its weights not set. `arguments` are of its configuration."""
+    config = model_class.config_class(**NO_MARKS, **arguments)
+    implementations = {"attn_implementation": "eager", "experts_implementation": "eager"}
     with importlib.import_module("transformers.initialization").no_init_weights():
-        transformer = model_class._from_config(
-            config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32
-        )
+        transformer = model_class._from_config(config, dtype=dtype, **implementations)
     transformer.requires_grad_(False)
     return transformer.eval()
 
@@ -266,7 +270,7 @@ def _list_of_blocks(transformer: nn.Module, model: Model) -> tuple[nn.Module, st
     )
 
 
-def _called(transformer: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
+def called(transformer: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
     """The logits of one pass."""
     arguments = {_cache_argument(type(transformer)): cache, "use_cache": True}
     logits: torch.Tensor = transformer(tokens, **arguments).logits
@@ -317,7 +321,7 @@ class TrueSizeRunner(TrueSize):
         cache = step_cache()(self._transformer.config)
         with Routing(self._chosen):
             if before and not self._written:
-                _called(self._transformer, torch.zeros(batch, before, dtype=torch.long), cache)
+                called(self._transformer, torch.zeros(batch, before, dtype=torch.long), cache)
             elif before:  # an earlier pass has told how wide keys and values are
                 for layer, pair in self._written.items():
                     cache.fill(layer, *(torch.zeros(batch, rows.shape[1], before, rows.shape[3]) for rows in pair))
@@ -327,7 +331,7 @@ class TrueSizeRunner(TrueSize):
                     stack.enter_context(_begins(block, recorder, layer))
                 stack.enter_context(after(blocks[-1], lambda _: setattr(recorder, "layer", None)))
                 stack.enter_context(recorder)
-                _called(self._transformer, torch.zeros(batch, computed, dtype=torch.long), cache)
+                called(self._transformer, torch.zeros(batch, computed, dtype=torch.long), cache)
         self._written = cache.added
 
 
