@@ -28,10 +28,16 @@ export function indexOf(summary, state) {
   const chosen = (state.cell ?? "").split(",").map(Number);
   const whole = chosen.length === summary.axes.length && chosen.every(Number.isInteger);
   return summary.axes.map((axis, at) => {
-    let index = whole ? chosen[at] : 0;
+    let index = whole ? chosen[at] : firstSeen(summary, axis);
     if (state.head !== null && HEADS.includes(axis.name)) index = state.head;
     return Math.min(Math.max(index, 0), axis.size - 1);
   });
+}
+
+/** Where a panel has something to say of one position, it begins with the last: from it the next token comes. */
+function firstSeen(summary, axis) {
+  const telling = ["logits", "stream", "attention"].includes(summary.presentation.meaning);
+  return telling && ["positions", "queries"].includes(axis.name) ? axis.size - 1 : 0;
 }
 
 /** The head in an index, or null. */
