@@ -84,6 +84,12 @@ class Settings(BaseSettings):
         False,
         description="Run architectures without weights here too: small and with random ones, which each page says.",
     )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Numbers that models run in; bfloat16 takes half the memory, and is less exact."
+    )
+    device: Literal["auto", "cuda", "mps", "cpu"] = Field(
+        "auto", description="What computes; auto takes CUDA or MPS where torch finds it, else the processor."
+    )
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")
     no_recheck: bool = Field(False, description="Do not check models that no record speaks of beside the server.")
     weights_in_memory: int = Field(

@@ -31,7 +31,7 @@ MOST_SHOWN = 20
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @own_option("check", "--json", "as_json", is_flag=True, help="Every result, for programs.")
 @own_option("check", "--only", type=click.Choice(KINDS), multiple=True, help="Some kinds of checks; may be repeated.")
-@settings_options("data_dir", "checkpoint", "threads")
+@settings_options("data_dir", "checkpoint", "dtype", "device", "threads")
 def command(models: Sequence[str], as_json: bool, only: Sequence[Kind], **given: Any) -> int:
     """Check sources, shapes, edges, equations and weights of MODEL, by default of all.
 

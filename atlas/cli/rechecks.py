@@ -49,6 +49,7 @@ def _work(chosen: Settings, catalog: Catalog, ready: Callable[[], bool], after: 
         return
     weights = [f"{choice.model}={choice.path}" for choice in chosen.checkpoint]
     own = {"ATLAS_DATA_DIR": str(chosen.data_dir), "ATLAS_CHECKPOINT": os.pathsep.join(weights), "ATLAS_THREADS": "1"}
+    own |= {"ATLAS_DTYPE": chosen.dtype, "ATLAS_DEVICE": chosen.device}
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "check", *models],
         env={**os.environ, **own},

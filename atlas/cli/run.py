@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     metavar="FILE.npy",
     help="Write the tensor there, as float32 where it is bfloat16.",
 )
-@settings_options("data_dir", "checkpoint", "threads")
+@settings_options("data_dir", "checkpoint", "dtype", "device", "threads")
 def command(
     model: str,
     prompt: str,

@@ -38,6 +38,7 @@ ROUNDINGS: Mapping[str, float] = {
 }
 """By dtype: the distance from 1 to the next larger number."""
 
+
 def coarsest(dtypes: Iterable[str]) -> str:
     """The dtype with the largest rounding: what an output computed from all of them can be held to."""
     return max(dtypes, key=lambda name: ROUNDINGS.get(name, 0.0))

@@ -43,6 +43,7 @@ class Ledger:
     def __init__(self, settings: Settings, catalog: Catalog) -> None:
         self.directory = settings.data_dir / "checks"
         self.catalog = catalog
+        self._numbers = (settings.dtype, settings.device)
         self._weights = {choice.model: choice.path for choice in settings.checkpoint}
         self._read: dict[str, tuple[Hashable, Record | None]] = {}
 
@@ -73,7 +74,7 @@ class Ledger:
         digest = hashlib.sha256(_code().encode())
         for lock in self.catalog.store.locks:
             digest.update(f"{lock!r}{_carried(lock)}".encode())
-        digest.update(repr(self.catalog.entry(model)).encode())
+        digest.update(repr((self.catalog.entry(model), self._numbers)).encode())
         for path in {self._weights.get(model), self._weights.get(self.catalog.default.id)}:
             digest.update(repr((str(path), None if path is None else _stamp(path))).encode())
         return digest.hexdigest()[:32]

@@ -1,5 +1,4 @@
-"""Checkpoints: a file of weights, whatever its format, as named float32 tensors with configuration and
-tokenizer.
+"""Checkpoints: a file of weights, whatever its format, as named tensors with configuration and tokenizer.
 
 Dispatches by format; each format has a module of its own, which reads and checks the file. What was read is
 converted once and kept (see `conversion`); later starts map the copy. Knows nothing of the code that will
@@ -9,6 +8,7 @@ run the weights.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from atlas.runtime.conversion import Conversion, Converted, NotWhole, load, writ
 from atlas.runtime.files import only_builder, remembered_sha256, sha256_of, storage_errors
 from atlas.runtime.llama_layout import Config
 from atlas.runtime.meter import Meter, Progress
+from atlas.runtime.placement import IN_FULL, Placement, amount, free_memory, numbers_in, require_room
 from atlas.runtime.tokens import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -66,9 +67,9 @@ class Checkpoint:
 
     `config` has the names of Meta's `ModelArgs` (no `ffn_dim_multiplier` where none is needed), and
     `context_length` and `tied_embeddings` beside them. `quantization` is the type that most of the weights
-    were stored in, None for float32. `tensors` are by Meta's names, float32, in memory or (`mapped`) mapped from the
-    converted copy: do not write to them. Where the unembedding is tied, "output.weight" is the same tensor as
-    "tok_embeddings.weight", and counts once in `parameter_count`. `sha256` is that of the file at `path`;
+    were stored in, None for float32. `tensors` are by the names of the reference code, placed as `placement` says, in
+    memory or (`mapped`) mapped from a file: do not write to them. Where the unembedding is tied, it is the same tensor
+    as the embedding, and counts once in `parameter_count`. `sha256` is that of the file at `path`;
     `files` are all files it is made of, with their hashes. `warnings` are sentences about what a reader
     should know of these weights.
     """
@@ -86,6 +87,25 @@ class Checkpoint:
     warnings: tuple[str, ...]
     files: Mapping[Path, str]
     mapped: Mapped | None = None
+    placement: Placement = IN_FULL
+
+    @property
+    def identity(self) -> str:
+        """What tells apart weights that compute different numbers: the files, and the number format they are run in."""
+        if self.placement.dtype is torch.float32:
+            return self.sha256
+        return hashlib.sha256(f"{self.sha256} {self.placement.dtype_name}".encode()).hexdigest()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the weights take, each counted once."""
+        return sum({tensor.data_ptr(): tensor.nbytes for tensor in self.tensors.values()}.values())
+
+    @property
+    def words(self) -> str:
+        """How they are held: `bfloat16 on cpu, 0.5 GB in memory`."""
+        where = "mapped from their file" if self.mapped is not None else "in memory"
+        return f"{self.placement.words}, {amount(self.nbytes)} {where}"
 
     def require_whole(self) -> None:
         """Raises CheckpointError where the weights are mapped from a file that has been changed since."""
@@ -109,17 +129,23 @@ class FileCheck:
         return self.found == self.expected
 
 
-def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None, in_memory: int = 0) -> Checkpoint:
+def open_checkpoint(
+    path: Path,
+    data_dir: Path,
+    progress: Progress | None = None,
+    in_memory: int = 0,
+    placement: Placement = IN_FULL,
+) -> Checkpoint:
     """Opens a checkpoint; the first time it is converted, and the copy kept in `data_dir`.
 
     Weights of at most `in_memory` bytes are read into memory, so that nothing done to the copy matters any more.
-    Raises CheckpointError if the file cannot be used, StorageError if the copy cannot be written.
+    Raises CheckpointError if the file cannot be used or does not fit, StorageError if the copy cannot be written.
     """
     if path.is_dir():
         # Reading one may need transformers, which most do not.
         from atlas.runtime.hugging_face_directory import open_directory
 
-        return open_directory(path, data_dir, progress)
+        return open_directory(path, data_dir, progress, placement)
     form = _format_of(path)
     try:
         sha256 = remembered_sha256(path, data_dir, progress)
@@ -127,21 +153,23 @@ def open_checkpoint(path: Path, data_dir: Path, progress: Progress | None = None
         raise _unreadable(path, error) from error
     directory = data_dir / "checkpoints" / sha256[:16]
     try:
-        return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory)
+        return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory, placement)
     except NotWhole as reason:
         if directory.exists():
             _log.warning("The converted copy in %s is made again: %s.", directory, reason)
     with only_builder(directory.parent, progress):
         with contextlib.suppress(NotWhole):  # another process may have made it while this one waited
-            return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory)
+            return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory, placement)
         try:
             conversion = _READERS[form](path)
+            if placement != IN_FULL:  # float32 on the processor stays in its file where there is no room
+                require_room(path, numbers_in(parameter.shape for parameter in conversion.parameters), placement)
         except OSError as error:
             raise _unreadable(path, error) from error
         with storage_errors("write the converted copy of the weights", directory.parent):
             write(conversion, form, sha256, directory, data_dir, progress)
         try:
-            return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory)
+            return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory, placement)
         except NotWhole as reason:
             raise StorageError(
                 f"The converted copy in {directory} was written, but cannot be read back: {reason}.",
@@ -175,7 +203,7 @@ def _format_of(path: Path) -> Format:
     return "gguf"
 
 
-def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int) -> Checkpoint:
+def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int, placement: Placement) -> Checkpoint:
     """Maps the copy, or reads it. Raises NotWhole if it does not hold what its manifest says."""
     manifest = converted.manifest
     try:
@@ -188,8 +216,19 @@ def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int) 
     if shapes != manifest.shapes:
         raise NotWhole("its weights are not those that its manifest names")
     count = sum(tensor.numel() for tensor in tensors.values())
-    if sum(tensor.nbytes for tensor in tensors.values()) <= in_memory:
+    warnings = list(manifest.warnings)
+    size, free = sum(tensor.nbytes for tensor in tensors.values()), free_memory(placement.device)
+    if placement != IN_FULL:
+        require_room(path, count, placement)
+        tensors = {name: tensor.to(placement.device, placement.dtype) for name, tensor in tensors.items()}
+        mapped = None
+    elif size <= min(in_memory, free):
         tensors, mapped = {name: tensor.clone() for name, tensor in tensors.items()}, None
+    elif size > free:
+        warnings.append(
+            f"It needs {amount(size)} in float32, {amount(free)} free: it is read from the disk again in each pass. "
+            "Try --dtype bfloat16."
+        )
     if manifest.config["tied_embeddings"]:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     return Checkpoint(
@@ -203,9 +242,10 @@ def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int) 
         tensors=tensors,
         parameter_count=count,
         tokenizer=converted.tokenizer,
-        warnings=tuple(manifest.warnings),
+        warnings=tuple(warnings),
         files={path: manifest.source_sha256, **converted.files},
         mapped=mapped,
+        placement=placement,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +25,7 @@ from atlas.runtime import hugging_face_llama
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.files import remembered_sha256
 from atlas.runtime.meter import Progress
+from atlas.runtime.placement import IN_FULL, Placement, require_room
 from atlas.runtime.references.hugging_face import NO_MARKS, library
 from atlas.runtime.tokenizer_json import TokenizerJson
 
@@ -67,20 +67,21 @@ IMMATERIAL = frozenset(
 """Settings that no pass of an untrained or trained model depends on."""
 
 
-def open_directory(path: Path, data_dir: Path, progress: Progress | None = None) -> Checkpoint:
-    """Opens a directory, its weights in float32. Raises CheckpointError that says what is wrong, and what to do."""
+def open_directory(
+    path: Path, data_dir: Path, progress: Progress | None = None, placement: Placement = IN_FULL
+) -> Checkpoint:
+    """Opens a directory, its weights placed as asked. Raises CheckpointError that says what is wrong, what to do."""
     stated = read_configuration(path)
     files = weight_files(path)
     tell = progress or (lambda _stage, _share: None)
-    needed = sum(_numbers_in(file) for file in files) * 4
-    require_memory(path, needed)
+    require_room(path, sum(_numbers_in(file) for file in files), placement)
     name = architecture_name(path, stated)
     tell(f"opening {path.name}", None)
     hashes = {file: remembered_sha256(file, data_dir, progress) for file in (path / "config.json", *files)}
     if name == hugging_face_llama.CLASS:
-        architecture, config, tensors = "llama", *hugging_face_llama.read(path, stated, files)
+        architecture, config, tensors = "llama", *hugging_face_llama.read(path, stated, files, placement)
     else:
-        architecture, config, tensors = _read(path, name)
+        architecture, config, tensors = _read(path, name, placement)
     vocabulary = int(config.get("vocab_size") or 0)
     tokenizer = TokenizerJson(path, vocabulary, _ends(path, stated))
     hashes[path / "tokenizer.json"] = remembered_sha256(path / "tokenizer.json", data_dir)
@@ -99,6 +100,7 @@ def open_directory(path: Path, data_dir: Path, progress: Progress | None = None)
         tokenizer=tokenizer,
         warnings=(),
         files=hashes,
+        placement=placement,
     )
 
 
@@ -162,21 +164,6 @@ def weight_files(path: Path) -> list[Path]:
     raise CheckpointError(f"{path} has no weights ({WHOLE}, or {INDEX}).", "Download them into it.")
 
 
-def require_memory(path: Path, needed: int) -> None:
-    """Refuses weights that are larger than the memory that is free now."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    try:
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        pass  # no Linux: what is free without dropping anything
-    if needed > free:
-        raise CheckpointError(
-            f"{path} needs {needed / 1e9:.1f} GB in float32, {free / 1e9:.1f} GB are free.",
-            "Use a machine with more memory, a smaller model, or a GGUF file of it, which is mapped.",
-        )
-
-
 def described() -> dict[str, ModuleType]:
     """The architectures that transformers runs, by the class that each describes."""
     found = {}
@@ -187,7 +174,7 @@ def described() -> dict[str, ModuleType]:
     return found
 
 
-def _read(path: Path, name: str) -> tuple[str, dict[str, Any], dict[str, torch.Tensor]]:
+def _read(path: Path, name: str, placement: Placement) -> tuple[str, dict[str, Any], dict[str, torch.Tensor]]:
     """Architecture, configuration and weights by the names of the reference."""
     module = described().get(name)
     transformers = library()
@@ -213,10 +200,10 @@ def _read(path: Path, name: str) -> tuple[str, dict[str, Any], dict[str, torch.T
     except AtlasError as error:
         raise CheckpointError(f"{path}: {error.detail}", error.hint) from error
     _require_same(path, configuration, model_class.config_class(**NO_MARKS, **architecture.reference.arguments))
-    return architecture.id, config, _tensors(path, model_class)
+    return architecture.id, config, _tensors(path, model_class, placement)
 
 
-def _tensors(path: Path, model_class: Any) -> dict[str, torch.Tensor]:
+def _tensors(path: Path, model_class: Any, placement: Placement) -> dict[str, torch.Tensor]:
     """The weights by the names of the reference: all that it has, and nothing else."""
     logging = library().logging
     level = logging.get_verbosity()
@@ -225,7 +212,7 @@ def _tensors(path: Path, model_class: Any) -> dict[str, torch.Tensor]:
         model, report = model_class.from_pretrained(
             path,
             local_files_only=True,
-            dtype=torch.float32,
+            dtype=placement.dtype,
             output_loading_info=True,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -251,7 +238,7 @@ def _tensors(path: Path, model_class: Any) -> dict[str, torch.Tensor]:
             f"The weights in {path} are not those that its configuration asks for: {'; '.join(wrong)}.",
             "Check that config.json and weights are of the same model.",
         )
-    return {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    return {name: tensor.detach() for name, tensor in model.to(placement.device).state_dict().items()}
 
 
 def numbers_of(configuration: Any) -> dict[str, Any]:

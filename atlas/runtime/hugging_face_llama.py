@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 from atlas.errors import CheckpointError
 from atlas.runtime.llama_layout import Config, feed_forward_rule, mismatches, parameter_shapes
+from atlas.runtime.placement import Placement
 
 CLASS = "LlamaForCausalLM"
 _TOP = {
@@ -38,8 +39,10 @@ SCALING = {
 """The only scaling of rotary frequencies that the reference computes."""
 
 
-def read(path: Path, stated: Mapping[str, Any], files: Sequence[Path]) -> tuple[Config, dict[str, torch.Tensor]]:
-    """Configuration and float32 weights by Meta's names.
+def read(
+    path: Path, stated: Mapping[str, Any], files: Sequence[Path], placement: Placement
+) -> tuple[Config, dict[str, torch.Tensor]]:
+    """Configuration and weights by Meta's names, placed as asked.
 
     Raises CheckpointError for what the reference cannot compute, and for weights that are not the configuration's.
     """
@@ -54,7 +57,7 @@ def read(path: Path, stated: Mapping[str, Any], files: Sequence[Path]) -> tuple[
                 if ours is None:
                     unknown.append(theirs)
                     continue
-                tensor = opened.get_tensor(theirs).to(torch.float32)
+                tensor = opened.get_tensor(theirs).to(placement.device, placement.dtype)
                 several = heads.get(ours.partition(".")[2].partition(".")[2])
                 tensors[ours] = interleaved(tensor, several) if several else tensor
     if config["tied_embeddings"]:

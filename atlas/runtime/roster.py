@@ -15,6 +15,7 @@ from atlas.catalog import Catalog
 from atlas.errors import AtlasError, NoCheckpoint, NotReady
 from atlas.runtime.adoption import adopt
 from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.placement import chosen_placement
 from atlas.runtime.references.base import ReferenceRunner
 from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
@@ -131,7 +132,13 @@ class Roster:
     def _open(self, identity: str, path: Path) -> None:
         """Open a checkpoint and build the reference with it."""
         self.progress(f"opening {path.name}", None)
-        checkpoint = open_checkpoint(path, self.settings.data_dir, self.progress, self.settings.weights_in_memory)
+        checkpoint = open_checkpoint(
+            path,
+            self.settings.data_dir,
+            self.progress,
+            self.settings.weights_in_memory,
+            chosen_placement(self.settings),
+        )
         model = adopt(self.catalog, identity, checkpoint)
         self.progress(f"building the reference model of {model.name}", None)
         module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")

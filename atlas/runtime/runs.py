@@ -198,10 +198,12 @@ def view_of(run: Run, waiting: int, trouble: str = "") -> RunView:
     texts, labels = tokenizer.pieces(ids), [tokenizer.label(token) for token in ids]
     error = run.error
     checkpoint = run.runner.checkpoint
+    plain = checkpoint.placement.dtype_name == "float32"
     return RunView(
         id=run.id,
         model=run.request.model,
-        checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}",
+        checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}"
+        + ("" if plain else f" {checkpoint.placement.words}"),
         status=run.status,
         prompt=tokenizer.decode(run.request.token_ids),
         prompt_length=run.prompt_length,

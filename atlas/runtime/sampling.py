@@ -17,5 +17,5 @@ def next_token(logits: torch.Tensor, temperature: float, seed: int, step: int) -
         return int(logits.argmax())
     digest = hashlib.sha256(f"{seed}:{step}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    weights = torch.softmax(logits.double() / temperature, dim=-1)
+    weights = torch.softmax(logits.cpu().double() / temperature, dim=-1)
     return int(torch.multinomial(weights, 1, generator=generator))

@@ -49,7 +49,7 @@ class Shelf:
             Entry(
                 id=identity,
                 request=request.model_dump_json(),
-                checkpoint=runner.checkpoint.sha256,
+                checkpoint=runner.checkpoint.identity,
                 reference=reference_hash(runner),
                 machine=fingerprint(),
                 status=run.status,
@@ -104,7 +104,10 @@ class Shelf:
     def _revived(self, entry: Entry) -> Run:
         request = RunRequest.model_validate_json(entry.request)
         runner = self._runner_of(request.model)
-        if runner is None or (runner.checkpoint.sha256, reference_hash(runner)) != (entry.checkpoint, entry.reference):
+        if runner is None or (runner.checkpoint.identity, reference_hash(runner)) != (
+            entry.checkpoint,
+            entry.reference,
+        ):
             raise Conflict(
                 f"The run {entry.id} was made with other weights or other reference code of {request.model} "
                 f"(sha256 {entry.checkpoint[:12]}, {entry.reference[:12]}), which are not here.",
@@ -137,4 +140,4 @@ def reference_hash(runner: ReferenceRunner) -> str:
 
 def identity_of(request: RunRequest, runner: ReferenceRunner) -> str:
     """The id of a run: a hash of all that determines it."""
-    return run_id(request, runner.checkpoint.sha256, reference_hash(runner))
+    return run_id(request, runner.checkpoint.identity, reference_hash(runner))

@@ -108,6 +108,13 @@ class Backend:
         """Whether the model runs on weights of its own here."""
         return self._engine is not None and self._engine.has_checkpoint(model)
 
+    def held(self, model: str) -> tuple[str, ...]:
+        """How a model's weights are held (number format, device, memory), then what else to know of them."""
+        if not self.has_checkpoint(model):
+            return ()
+        checkpoint = self.engine().runner(model).checkpoint if self.status.ready else None
+        return () if checkpoint is None else (checkpoint.words, *checkpoint.warnings)
+
     def stand_in(self, model: str) -> str:
         """The model whose values a model's pages show: itself, or one that stands in."""
         return self.live_model if self._engine is None else self._engine.stand_in(model)

@@ -307,7 +307,8 @@ class LiveContext:
     `node` is the page's own (empty on a model's page); `shown` is the tensor, cache or parameter whose values it
     shows: itself, an operation's first output, a component's last tensor. `exists` is false where the model that
     runs lacks it, or the view does not compute it, and `why_not` says why. `layers` counts the live model's.
-    `stand_in` is None where the page's model runs itself. `live_model` is empty where nothing runs here.
+    `stand_in` is None where the page's model runs itself. `live_model` is empty where nothing runs here. `held` says
+    how its weights are held (number format, device, memory), then what else to know of them.
     `stage` says in words what the backend is doing while `ready` is false, `failed` what stopped it.
     """
 
@@ -316,6 +317,7 @@ class LiveContext:
     live_model: str
     live_name: str
     stand_in: StandIn | None
+    held: tuple[str, ...]
     node: str
     shown: str
     shown_name: str

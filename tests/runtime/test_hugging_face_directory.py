@@ -168,7 +168,7 @@ def test_what_does_not_fit_into_memory_is_refused_first(
     from atlas.runtime import hugging_face_directory
 
     monkeypatch.setattr(hugging_face_directory, "_numbers_in", lambda _: 10**15)
-    with pytest.raises(CheckpointError, match=r"needs 4000000.0 GB in float32, \d+\.\d GB are free"):
+    with pytest.raises(CheckpointError, match=r"needs 4000000.0 GB in float32 on cpu, \d+\.\d GB free"):
         open_checkpoint(save("gpt2"), tmp_path)
 
 

@@ -22,6 +22,7 @@ from atlas.inspection.frames import pass_of
 from atlas.runtime.adoption import adopt
 from atlas.runtime.captures import Captured
 from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.placement import chosen_placement
 from atlas.runtime.recorder import Recording, Site
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 from atlas.runtime.untrained import untrained
@@ -161,7 +162,7 @@ def _witness(subject: Subject, model: Model) -> Witness:
     paths = {choice.model: choice.path for choice in subject.settings.checkpoint}
     if model.id in paths or model.id == subject.catalog.default.id:
         path = paths.get(model.id) or fetch_default(data_dir, subject.progress)
-        checkpoint = open_checkpoint(path, data_dir, subject.progress)
+        checkpoint = open_checkpoint(path, data_dir, subject.progress, placement=chosen_placement(subject.settings))
         model = adopt(subject.catalog, model.id, checkpoint)
     else:
         checkpoint = untrained(model)

@@ -26,6 +26,7 @@ KIND: Kind = "consistency"
 ORDER = 50
 TOLERANCE = 3e-5
 """Of a row's norm, in float32: rounding adds up over the layers. Wrong code, cache or position is wrong by far more."""
+TOLERANCES = {torch.float32: TOLERANCE, torch.bfloat16: 0.15}
 
 
 def check(subject: Subject) -> Iterator[Result]:
@@ -131,15 +132,16 @@ def _layers(witness: Witness, node: Resolved) -> list[int | None]:
 
 
 def _result(found: Live, what: str, node: str, worst: float, where: str, count: int) -> Result:
-    good = worst <= TOLERANCE
+    allowed = TOLERANCES[found.witness.runner.checkpoint.placement.dtype]
+    good = worst <= allowed
     return Result(
         kind=KIND,
         status="passed" if good else "failed",
         what=what,
         subject=found.subject,
         node=node,
-        detail="" if good else f"{where}: a row differs by {worst:.2g} of its norm, {TOLERANCE:g} is allowed.",
+        detail="" if good else f"{where}: a row differs by {worst:.2g} of its norm, {allowed:g} is allowed.",
         hint="" if good else "Look at the first node that differs in order of data flow.",
         numbers={"comparisons": count, "worst_row": worst if worst < float("inf") else "not finite", "worst_at": where}
-        | {"tolerance": TOLERANCE},
+        | {"tolerance": allowed},
     )

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -108,6 +108,18 @@ class ReferenceRunner(Watched, ABC):
     @property
     def n_layers(self) -> int:
         return self.model.architecture.sizes["layers"]
+
+    @property
+    def placed(self) -> dict[str, Any]:
+        """How activations are made, as arguments of torch's factories: of the number format of the weights, beside
+        them.
+        """
+        placement = self.checkpoint.placement
+        return {"dtype": placement.dtype, "device": placement.device}
+
+    def inputs(self, work: Pass) -> torch.Tensor:
+        """The token ids of a pass, [1, T], where the model is."""
+        return torch.tensor([work.tokens], device=self.checkpoint.placement.device)
 
     @property
     @abstractmethod

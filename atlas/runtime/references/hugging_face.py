@@ -238,7 +238,9 @@ def _keep(cache: Any, work: Pass, memory: Memory) -> None:
     for layer, added in cache.added.items():
         for kept, rows in zip((memory.keys, memory.values), added, strict=True):
             if kept[layer].ndim == 1:
-                kept[layer] = torch.empty(*rows.shape[:2], capacity, rows.shape[3], dtype=rows.dtype, device=rows.device)
+                kept[layer] = torch.empty(
+                    *rows.shape[:2], capacity, rows.shape[3], dtype=rows.dtype, device=rows.device
+                )
             kept[layer][:, :, work.start : work.stop] = rows
 
 

@@ -106,7 +106,7 @@ class _End(nn.Module):
 
 
 class Runner(ReferenceRunner):
-    """SmolLM2, Llama 3 and their kind, in float32."""
+    """SmolLM2, Llama 3 and their kind."""
 
     def __init__(self, model: Model, checkpoint: Checkpoint) -> None:
         """Raises `CheckpointError` if the weights do not fit, and `SourceError`."""
@@ -137,11 +137,11 @@ class Runner(ReferenceRunner):
     def memory(self, capacity: int, *, cache: bool = True) -> Memory:
         sizes = self.model.architecture.sizes
         layers = range(self.n_layers if cache else 0)
-        rows = (1, capacity, sizes["kv_heads"], sizes["head_dim"])
+        rows, placed = (1, capacity, sizes["kv_heads"], sizes["head_dim"]), self.placed
         return Memory(
-            residual=torch.empty(self.n_layers + 1, capacity, sizes["d_model"]),
-            keys=[torch.zeros(rows) for _ in layers],
-            values=[torch.zeros(rows) for _ in layers],
+            residual=torch.empty(self.n_layers + 1, capacity, sizes["d_model"], **placed),
+            keys=[torch.zeros(rows, **placed) for _ in layers],
+            values=[torch.zeros(rows, **placed) for _ in layers],
         )
 
     def forward(self, work: Pass, memory: Memory, safe_point: SafePoint | None = None) -> torch.Tensor:
@@ -187,7 +187,7 @@ class Runner(ReferenceRunner):
             stack.enter_context(_after(blocks[-1], leaving))
             if recorder is not None:
                 stack.enter_context(recorder)
-            logits: torch.Tensor = self._transformer(torch.tensor([work.tokens]), work.start)
+            logits: torch.Tensor = self._transformer(self.inputs(work), work.start)
         memory.position = work.stop
         return logits
 
@@ -214,7 +214,7 @@ class Runner(ReferenceRunner):
             stack.enter_context(self._only(layers))
             stack.enter_context(recorder)
             stack.enter_context(contextlib.suppress(_Reached))
-            self._transformer(torch.tensor([work.tokens]), work.start)
+            self._transformer(self.inputs(work), work.start)
         return recorder.recording
 
     def weight(self, name: str) -> torch.Tensor:
@@ -228,7 +228,7 @@ class Runner(ReferenceRunner):
         sizes = self.model.architecture.sizes
         pair = []
         for kept in (memory.keys, memory.values):
-            rows = torch.empty(1, work.stop, sizes["kv_heads"], sizes["head_dim"])
+            rows = torch.empty(1, work.stop, sizes["kv_heads"], sizes["head_dim"], **self.placed)
             if kept:
                 rows[:, : work.start] = kept[layer][:, : work.start]
             pair.append(rows)
