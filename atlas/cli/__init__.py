@@ -6,10 +6,13 @@ and are imported when they are asked for, so that `atlas --help` is quick.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -87,9 +90,18 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def main() -> None:
-    """The entry point."""
-    sys.exit(execute())
+def main() -> NoReturn:
+    """The entry point. What has to be closed is closed by the command itself, so the process ends at once.
+
+    An interpreter that shuts down while a library's own thread still computes may abort instead, without a word on why.
+    """
+    code = execute()
+    with contextlib.suppress(KeyboardInterrupt):  # a second interruption changes nothing
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    os._exit(code)
 
 
 def _say(message: str) -> int:
