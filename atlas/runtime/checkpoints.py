@@ -18,6 +18,7 @@ from typing import Literal, Self
 import torch
 from safetensors import SafetensorError, safe_open
 
+from atlas.catalog import Derived
 from atlas.errors import CheckpointError, StorageError
 from atlas.runtime import gguf_file, gguf_llama
 from atlas.runtime.conversion import Conversion, Converted, NotWhole, load, write
@@ -29,7 +30,7 @@ from atlas.runtime.tokens import Tokenizer
 
 _log = logging.getLogger(__name__)
 
-Format = Literal["gguf", "safetensors", "untrained"]
+Format = Literal["gguf", "safetensors", "meta", "untrained"]
 _READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_llama.read}
 
 
@@ -71,7 +72,7 @@ class Checkpoint:
     memory or (`mapped`) mapped from a file: do not write to them. Where the unembedding is tied, it is the same tensor
     as the embedding, and counts once in `parameter_count`. `sha256` is that of the file at `path`;
     `files` are all files it is made of, with their hashes. `warnings` are sentences about what a reader
-    should know of these weights.
+    should know of these weights. `derived` is the architecture where nothing describes it: read off its code.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Checkpoint:
     files: Mapping[Path, str]
     mapped: Mapped | None = None
     placement: Placement = IN_FULL
+    derived: Derived | None = None
 
     @property
     def identity(self) -> str:
@@ -144,7 +146,10 @@ def open_checkpoint(
     if path.is_dir():
         # Reading one may need transformers, which most do not.
         from atlas.runtime.hugging_face_directory import open_directory
+        from atlas.runtime.meta_directory import is_meta_directory, open_meta
 
+        if not (path / "config.json").exists() and is_meta_directory(path):
+            return open_meta(path, data_dir, progress, placement)
         return open_directory(path, data_dir, progress, placement)
     form = _format_of(path)
     try:
@@ -192,7 +197,7 @@ def verify(checkpoint: Checkpoint, progress: Progress | None = None) -> list[Fil
 
 
 def _format_of(path: Path) -> Format:
-    hint = "Give a GGUF file of a Llama-architecture model, or a Hugging Face directory."
+    hint = "Give a GGUF file, or a directory in Hugging Face's or Meta's layout."
     try:
         with path.open("rb") as file:
             magic = file.read(len(gguf_file.MAGIC))
