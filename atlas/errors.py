@@ -97,11 +97,23 @@ class NotComputed(NotFound):
     code = "not-computed"
 
 
+class NotRecorded(NotFound):
+    """A recorded run does not hold this; `detail` says what of it is held."""
+
+    code = "not-recorded"
+
+
 class BadRequest(AtlasError):
     """The request cannot be understood, or asks for what cannot be."""
 
     code = "bad-request"
     status = 422
+
+
+class BundleError(BadRequest):
+    """A bundle is cut short, altered, of a newer format, or no bundle at all; `detail` says which."""
+
+    code = "bad-bundle"
 
 
 class TooLarge(BadRequest):

@@ -68,6 +68,7 @@ class Settings(BaseSettings):
         (), description="Address or network of a proxy whose X-Forwarded-For and -Proto are believed. As above."
     )
     max_body_bytes: int = Field(1 << 20, ge=1024, description="Largest request body, in bytes.")
+    max_bundle_bytes: int = Field(1 << 30, ge=1024, description="Largest bundle of a recorded run, in bytes.")
     max_response_bytes: int = Field(256 << 20, ge=1024, description="Largest tensor answer, in bytes.")
     max_queue: int = Field(32, ge=1, description="Most runs waiting at once.")
     max_runs_per_client: int = Field(8, ge=1, description="Most unfinished runs of one client.")

@@ -135,3 +135,19 @@ def live_client(live_app: FastAPI) -> Iterator[TestClient]:
     """An in-process client. Errors of the server are answers, as over the network."""
     with TestClient(live_app, raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def bundle(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demonstration run recorded into a bundle: its attention weights in all layers, its last tensors, a gain."""
+    import asyncio
+
+    from atlas.inspection.recorded.bundle import written
+    from atlas.inspection.recorded.record import Choice, record
+
+    path = tmp_path_factory.mktemp("bundles") / "demonstration.atlas"
+    chosen = ("blocks/attention/attention-weights", "final-norm", "rotary/rotations", "token-ids")
+    assert engine.demonstration is not None
+    with written(path) as sink:
+        asyncio.run(record(engine, engine.demonstration, Choice(chosen), sink))
+    return path

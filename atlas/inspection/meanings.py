@@ -31,6 +31,7 @@ from atlas.inspection.frames import ATTENDED, pass_of
 from atlas.inspection.lens import LogitLens, lens_parameters, predictions
 from atlas.inspection.numbers import Numbers, named_axes
 from atlas.inspection.presentation import stream_paths
+from atlas.inspection.recorded.engine import recorded_predictions
 from atlas.inspection.viewing import Facts, Place, Viewed, Viewer, facts_of
 from atlas.runtime.expressions import is_expression
 
@@ -101,6 +102,17 @@ async def spoken(
         )
     if stop - start > LENS_ROWS:
         raise BadRequest(f"{stop - start} positions are too many at once.", f"Ask for at most {LENS_ROWS}.")
+    captured = viewed.captured
+    known = recorded_predictions(engine, place.run, path, place.view, captured.layer, captured.step)
+    if known is not None:
+        return known.model_copy(
+            update={
+                "positions": [
+                    one.model_copy(update={"top": one.top[:count]})
+                    for one in known.positions[start - before : stop - before]
+                ]
+            }
+        )
     rows: Array = viewed.array[0, start - before : stop - before]
     lens = None if path == LOGITS else await _lens(engine, place, viewed)
     positions = list(range(start, stop))

@@ -175,8 +175,17 @@ class Viewer:
         return viewed
 
     async def summary(self, engine: Engine, place: Place, *, verified: bool) -> TensorSummary:
-        """A tensor as a whole; `verified` has its equation and source checked too, which takes longer."""
+        """A tensor as a whole; `verified` has its equation and source checked too, which takes longer.
+
+        Of a recorded run it is what was found when it was recorded.
+        """
+        from atlas.inspection.recorded.engine import recorded_summary
+
         viewed = await self.look(engine, place)
+        captured = viewed.captured
+        said = recorded_summary(engine, place.run, captured.node, place.view, captured.layer, captured.step)
+        if said is not None:
+            return said
         checks = None
         if verified:
             checks = await self._verifier.checks(engine, place.run, viewed.captured)

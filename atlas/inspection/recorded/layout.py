@@ -1,0 +1,170 @@
+"""The format of recorded runs: which files there are, what is in each, and which version this is.
+
+A recorded run is a folder of members, or the same members in one zip file without compression (a bundle):
+
+    manifest.json               format, kind and run; every other member with its size and sha256
+    run.json                    `RecordedRun`: the run as the API gives it, and what of it is held
+    labels.json.z               the label of every token of the vocabulary, in order
+    index/VIEW/NODE.json        `Index`: the tensors of one node in one view, and where their pieces lie
+    sheets/VIEW/NODE.N.bin      pieces one after another, each of them deflated by itself
+
+NODE is the node's path with dots for slashes; VIEW is a view, or `parameter`. A piece is a tile of a tensor (see
+`blocks`), or an answer of the API as JSON. Nothing in it is code, and nothing is read but as numbers and JSON. Every
+size is known before anything is unpacked.
+
+Owns names, versions and data only; knows neither torch nor files.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from atlas.graph.axes import View
+
+FORMAT = 1
+"""Grows when an older reader could not read what is written."""
+KIND = "openmodelatlas recorded run"
+MANIFEST, RUN, LABELS = "manifest.json", "run.json", "labels.json.z"
+MEMBER = r"(run\.json|labels\.json\.z|(index|sheets)/[a-z]+/[a-z0-9.-]+\.(json|bin))"
+"""What the name of a member looks like: never a way out of the folder."""
+
+Shelf = Literal["full", "prefill", "decode", "parameter"]
+"""Under which name tensors stand: a view, or `parameter` for what has none."""
+SHELVES: tuple[Shelf, ...] = ("full", "prefill", "decode", "parameter")
+Answer = Literal["summary", "heads", "predictions"]
+"""Answers of the API that are kept as they were given: what a tensor is, its heads, the tokens that it speaks of."""
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+
+
+class Data(BaseModel):
+    """Immutable; an unknown field is an error, so that what is not understood is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Member(Data):
+    """A file: its size in bytes and its sha256."""
+
+    size: Count
+    sha256: str = Field(pattern=r"[0-9a-f]{64}")
+
+
+class Head(BaseModel):
+    """What is read of a manifest first, whatever its format."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: int = Field(ge=1)
+    kind: str
+
+
+class Manifest(Data):
+    """Every member with its size and hash."""
+
+    format: Literal[1]
+    kind: str
+    run: str = Field(pattern=r"[0-9a-f]{8,64}")
+    members: dict[Annotated[str, Field(pattern=f"^{MEMBER}$", max_length=300)], Member]
+
+
+class RecordedToken(Data):
+    """As the API gives it."""
+
+    position: Count
+    id: Count
+    text: str
+    label: str
+    origin: Literal["prompt", "generated"]
+
+
+class Coverage(Data):
+    """How much of one node in one view is held: `words` names what, `why` says why not the rest."""
+
+    node: str
+    view: Shelf
+    held: Count
+    of: Count
+    words: str
+    why: str = ""
+
+
+class RecordedRun(Data):
+    """A run: what determines it, its tokens, and how much of it is here.
+
+    `checkpoint` and `reference` are sha256 of the weights and of the code that ran; with the request they give the
+    run's id. `vocabulary` is the number of labels.
+    """
+
+    id: str = Field(pattern=r"[0-9a-f]{8,64}")
+    model: str = Field(max_length=200)
+    architecture: str = Field(max_length=200)
+    layers: int = Field(ge=1, le=100_000)
+    checkpoint: str = Field(pattern=r"[0-9a-f]{64}")
+    checkpoint_words: str
+    quantization: str | None
+    reference: str = Field(pattern=r"[0-9a-f]{64}")
+    machine: str
+    prompt: str
+    prompt_length: Count
+    max_new_tokens: Count
+    temperature: float = Field(ge=0, allow_inf_nan=False)
+    seed: Count
+    tokens: tuple[RecordedToken, ...]
+    steps: Count
+    vocabulary: Count
+    budget: Count
+    held: tuple[Coverage, ...]
+
+
+class Piece(Data):
+    """Where deflated bytes lie: sheet number, offset and length in it, and the length once they are inflated."""
+
+    sheet: Count
+    at: Count
+    size: Count
+    full: Count
+
+
+class Overview(Data):
+    """Every plane of a tensor reduced by 2**level along rows and columns: the largest magnitude of each cell."""
+
+    levels: tuple[int, int]
+    piece: Piece
+
+
+class Held(Data):
+    """One tensor: its numbers as tiles in order, and answers of the API about it."""
+
+    layer: int | None
+    step: int | None
+    dtype: str
+    shape: tuple[Count, ...] = Field(max_length=12)
+    tiles: tuple[Piece, ...]
+    overview: Overview | None = None
+    answers: dict[Answer, Piece]
+
+
+class Index(Data):
+    """All tensors of one node in one view that are held, by layer and step."""
+
+    node: str
+    view: Shelf
+    axes: tuple[str, ...]
+    tensors: tuple[Held, ...]
+
+
+def shelf_of(view: View | None) -> Shelf:
+    """Where tensors of a view stand; a parameter has none."""
+    return view or "parameter"
+
+
+def index_name(view: Shelf, node: str) -> str:
+    """The member with the index of a node in a view."""
+    return f"index/{view}/{node.replace('/', '.')}.json"
+
+
+def sheet_name(view: Shelf, node: str, number: int) -> str:
+    """A member with pieces."""
+    return f"sheets/{view}/{node.replace('/', '.')}.{number}.bin"
