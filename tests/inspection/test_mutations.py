@@ -94,7 +94,7 @@ def test_what_is_computed_where_it_is_said_to_be_absent_is_found(at_true_size: T
         return declared.model_copy(update={"nodes": tuple(cut), "loops": ()})
 
     faults = shape_faults(of(at_true_size, mutant(at_true_size.model, change=absent)))
-    assert "decode: it is declared absent, but comes to be in layer 0 and 15 more" in faults["blocks/block-output"]
+    assert "decode: it is declared absent, but comes to be in layer 0 and 2 more" in faults["blocks/block-output"]
 
 
 # --- edges

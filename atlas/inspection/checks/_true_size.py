@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -26,18 +26,40 @@ SYMBOLS: Mapping[View, Mapping[str, int]] = {
 @dataclass(frozen=True)
 class Traced:
     """The passes of one model, by view, and its parameters' shapes by their names in the reference code. `assumed` says
-    what was, where the code's way depends on numbers.
+    what was, where the code's way depends on numbers. `groups` are the blocks that are alike, by number, and `layers`
+    those that were run.
     """
 
     model: Model
     passes: Mapping[View, Trace]
     parameters: Mapping[str, tuple[int, ...]]
     assumed: str
+    groups: Sequence[Sequence[int]]
+    layers: Sequence[int]
 
     @property
     def subject(self) -> str:
         """Whose shapes and edges they are."""
         return f"the reference code at {self.model.name}'s true size"
+
+    @property
+    def left_out(self) -> str:
+        """Which blocks were not run, and why that shows the same: a sentence, or nothing."""
+        short = [group for group in self.groups if not set(group) <= set(self.layers)]
+        said = [
+            f"layers {ranges(group)}, of which {ranges(sorted({*group} & {*self.layers}))} were run" for group in short
+        ]
+        return (
+            f"Nothing but their number tells these apart, in code, sizes, settings or declaration: {'; '.join(said)}."
+            if said
+            else ""
+        )
+
+    def layers_of(self, node: Resolved) -> list[int | None]:
+        """The layers that were run and in which a node exists; None outside the blocks."""
+        if not node.in_blocks:
+            return [None]
+        return [layer for layer in self.layers if node.exists_in(layer)]
 
 
 def traced(subject: Subject) -> Traced:
@@ -60,9 +82,20 @@ def traced(subject: Subject) -> Traced:
         computed, before = (1, BEFORE) if view == "decode" else (POSITIONS, 0)
         passes[view] = runner.trace(view, BATCH, computed, before)
     shapes = {name: tuple(tensor.shape) for name, tensor in runner.parameters.items()}
-    made = Traced(model, passes, shapes, runner.assumed)
+    made = Traced(model, passes, shapes, runner.assumed, runner.groups, runner.layers)
     subject.shared[SHARED] = made
     return made
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`0, 3–60`"""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a}–{b}" for a, b in found)
 
 
 def layers_of(model: Model, node: Resolved) -> list[int | None]:

@@ -14,7 +14,7 @@ from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Tensor
 from atlas.graph.resolve import Edge, Graph, Resolved
 from atlas.inspection.checks import Subject
-from atlas.inspection.checks._true_size import Traced, layers_of, traced
+from atlas.inspection.checks._true_size import Traced, traced
 from atlas.inspection.checks.result import Kind, Result
 from atlas.runtime.flow import Name
 
@@ -52,7 +52,7 @@ def results(found: Traced) -> Iterator[Result]:
     for view in VIEWS:
         for node in graph.nodes.values():
             if isinstance(node.node, Tensor) and node.shape[view] is not None:
-                for layer in layers_of(found.model, node):
+                for layer in found.layers_of(node):
                     _compare(found, into, view, node, layer, travelled)
     for node in graph.nodes.values():
         edges = [edge for edge in graph.edges if node.path in (edge.source, edge.target)]
@@ -79,18 +79,18 @@ def results(found: Traced) -> Iterator[Result]:
 
 
 def expected_flow(
-    graph: Graph, into: Mapping[str, Sequence[Edge]], view: View, node: Resolved, layer: int | None
+    graph: Graph, into: Mapping[str, Sequence[Edge]], view: View, node: Resolved, layer: int | None, run: Sequence[int]
 ) -> dict[Name, list[Edge]]:
     """The captured values that a tensor should be made of in this layer, each with the declared edges that lead on.
 
-    `into` are the graph's edges by target.
+    `into` are the graph's edges by target, `run` the layers that were run: one takes what the last before it gave.
     """
     wanted: dict[Name, list[Edge]] = {}
     last = graph.architecture.sizes["layers"] - 1
     for out in into[node.path]:
         if out.next_layer or out.first_layer:
             if out.next_layer and layer:
-                wanted[out.source, layer - 1] = [out]
+                wanted[out.source, max(other for other in run if other < layer)] = [out]
             elif out.first_layer and layer == 0:
                 wanted[out.source, None] = [out]
             continue
@@ -112,7 +112,7 @@ def _compare(
     travelled: Travelled,
 ) -> None:
     graph = found.model.graph
-    wanted = expected_flow(graph, into, view, node, layer)
+    wanted = expected_flow(graph, into, view, node, layer, found.layers)
     maker = graph.producer(node.path, layer)
     through = [node.path] if maker is None else [node.path, maker.path]
     turns = found.passes[view].flow.made_of(node.path, layer)

@@ -20,8 +20,11 @@ ORDER = 20
 
 
 def check(subject: Subject) -> Iterator[Result]:
-    """One result for each tensor, cache and parameter, and one that notes what had to be assumed."""
+    """One result for each tensor, cache and parameter, and one that notes what had to be assumed, or was left out."""
     found = traced(subject)
+    if found.left_out:
+        what = "every layer, or one that is alike, was run"
+        yield Result(kind=KIND, status="noted", what=what, subject=found.subject, detail=found.left_out)
     if found.assumed:
         what = "the way of the code through its experts"
         yield Result(kind=KIND, status="noted", what=what, subject=found.subject, detail=found.assumed)
@@ -35,8 +38,10 @@ def check(subject: Subject) -> Iterator[Result]:
 def tensor_result(found: Traced, node: Resolved) -> Result:
     """One tensor in all views and layers."""
     assert isinstance(node.node, Tensor)
-    layers = layers_of(found.model, node)
-    numbers: dict[str, int | float | str] = {"layers": len(layers)} if node.in_blocks else {}
+    layers = found.layers_of(node)
+    numbers: dict[str, int | float | str] = {}
+    if node.in_blocks:
+        numbers = {"layers": len(layers_of(found.model, node)), "layers_run": len(layers)}
     wrong: list[str] = []
     for view in VIEWS:
         seen = {

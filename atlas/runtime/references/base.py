@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from atlas.catalog import Model
@@ -21,6 +22,7 @@ from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.expressions import OUTER, Expressions, is_expression
 from atlas.runtime.flow import Flow
 from atlas.runtime.recorder import Recorder, Recording, Site
+from atlas.runtime.references.alike import Same, alike, enough
 from atlas.runtime.watch import Loaded
 
 Part = Literal["build", "before", "block", "after"]
@@ -179,8 +181,8 @@ class TrueSize(Watched, ABC):
     """Reference code at a model's true size, without weights: its tensors have shapes and no numbers.
 
     Everything runs under one `FakeTensorMode`, recorded, with its flow. `parameters` are by their names in the
-    reference code. `full_is_prefill`: the code takes a full sequence as it takes a prompt, so one pass shows both. Not
-    thread-safe.
+    reference code, of all blocks. Of blocks that are alike (`groups`) passes run some (`layers`). `full_is_prefill`:
+    the code takes a full sequence as it takes a prompt, so one pass shows both. Not thread-safe.
     """
 
     full_is_prefill = False
@@ -197,6 +199,11 @@ class TrueSize(Watched, ABC):
         with self._fake, self._recorder("build", self._built_flow) as recorder:
             self.parameters = self._build()
         self._built = recorder.recording
+        blocks = self._blocks()
+        self.groups = alike(model.graph, list(blocks), self._config())
+        self.layers = enough(self.groups)
+        for left_out in set(range(len(blocks))) - set(self.layers):
+            blocks[left_out] = Same()
         for path, node in model.graph.nodes.items():
             if isinstance(node.node, Parameter):
                 for layer in self._layers(path):
@@ -207,6 +214,14 @@ class TrueSize(Watched, ABC):
     @abstractmethod
     def _build(self) -> Mapping[str, torch.Tensor]:
         """Build the reference model; its parameters by their names in the reference code."""
+
+    @abstractmethod
+    def _blocks(self) -> nn.ModuleList:
+        """The list of blocks that the reference model runs."""
+
+    @abstractmethod
+    def _config(self) -> object:
+        """The reference model's own configuration."""
 
     @abstractmethod
     def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:

@@ -319,6 +319,13 @@ class TrueSizeRunner(TrueSize):
         self._list, self._attribute = _list_of_blocks(self._transformer, self.model)
         return dict(_weights(self._transformer))
 
+    def _blocks(self) -> nn.ModuleList:
+        blocks: nn.ModuleList = getattr(self._list, self._attribute)
+        return blocks
+
+    def _config(self) -> object:
+        return self._transformer.config
+
     def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:  # noqa: ARG002
         cache = step_cache()(self._transformer.config)
         with Routing(self._chosen):

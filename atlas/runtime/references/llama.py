@@ -285,6 +285,13 @@ class TrueSizeRunner(TrueSize):
         self._transformer = _transformer(self.loaded, self.model.config, MOST_TRACED, MOST_TRACED)
         return dict(self._transformer.named_parameters())
 
+    def _blocks(self) -> nn.ModuleList:
+        blocks: nn.ModuleList = self._transformer.layers
+        return blocks
+
+    def _config(self) -> object:
+        return self._transformer.params
+
     def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:  # noqa: ARG002
         blocks = list(self._transformer.layers)
 
