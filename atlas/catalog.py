@@ -13,6 +13,7 @@ import pkgutil
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ from atlas.graph.nodes import Architecture, Component, Operation, Parameter, Ten
 from atlas.graph.resolve import Graph
 from atlas.models.entry import CitedConfiguration, ModelEntry, StatedConfiguration
 from atlas.provenance.citations import Citation, cite, constants, numbers
-from atlas.provenance.locks import Locks
+from atlas.provenance.locks import Lock, Locks
 from atlas.provenance.resolution import Module, Place
 from atlas.provenance.store import SourceStore
 from atlas.render.assets import sources_dir
@@ -35,10 +36,32 @@ from atlas.render.assets import sources_dir
 Config = Mapping[str, int | float | bool | None]
 
 
+@dataclass(frozen=True)
+class Derived:
+    """An architecture that was read off a model's code, in the place of a declaration's module: that of the one
+    configuration that was seen. `lock` pins the file that was read.
+    """
+
+    architecture: Architecture
+    lock: Lock
+
+    @property
+    def ID(self) -> str:  # noqa: N802 - as a declaration's module calls it
+        """What it is called."""
+        return self.architecture.id
+
+    def declare(self, _: Config) -> Architecture:
+        """The architecture, whatever the configuration: a checkpoint brings its own."""
+        return self.architecture
+
+
+Declaration = ModuleType | Derived
+
+
 class Model:
     """One model of the catalogue: its entry, its configuration, its graph, and its citations."""
 
-    def __init__(self, entry: ModelEntry, declaration: ModuleType, store: SourceStore) -> None:
+    def __init__(self, entry: ModelEntry, declaration: Declaration, store: SourceStore) -> None:
         """Raises `SourceError` where the configuration's file is missing, and `DeclarationError`."""
         self.entry = entry
         self.store = store
@@ -185,7 +208,7 @@ class Catalog:
 
     def __init__(self, store: SourceStore, entries: Iterable[ModelEntry] | None = None) -> None:
         self.store = store
-        self.architectures = found_architectures()
+        self.architectures: Mapping[str, Declaration] = found_architectures()
         listed = tuple(found_models() if entries is None else entries)
         self._entries = {entry.id: entry for entry in sorted(listed, key=lambda e: (e.rank, e.id))}
         for entry in listed:
@@ -264,6 +287,12 @@ class Catalog:
         with self._mutex:
             self._models.pop(entry.id, None)
             self._entries[entry.id] = entry
+
+    def derive(self, derived: Derived) -> None:
+        """Add a derived architecture, for a reader's own checkpoint."""
+        with self._mutex:
+            self.store.locks.add(derived.lock)
+            self.architectures = {**self.architectures, derived.ID: derived}
 
     @property
     def default(self) -> ModelEntry:

@@ -91,10 +91,15 @@ class Lock(Frozen):
 
 
 class Locks:
-    """All locks of a directory, by id."""
+    """All locks of a directory, by id, and those that were added since, which are found and not listed."""
 
     def __init__(self, locks: Mapping[str, Lock]) -> None:
         self._locks = dict(locks)
+        self._added: dict[str, Lock] = {}
+
+    def add(self, lock: Lock) -> None:
+        """Know a lock that was made for a file that is installed here and that no lock of the directory pins."""
+        self._added[lock.id] = lock
 
     @classmethod
     def read(cls, directory: Path) -> Locks:
@@ -117,13 +122,13 @@ class Locks:
         return cls(locks)
 
     def __contains__(self, source: str) -> bool:
-        return source in self._locks
+        return source in self._locks or source in self._added
 
     def __iter__(self) -> Iterator[Lock]:
         return iter(self._locks.values())
 
     def __getitem__(self, source: str) -> Lock:
-        lock = self._locks.get(source)
+        lock = self._locks.get(source) or self._added.get(source)
         if lock is None:
             known = ", ".join(self._locks) or "none"
             raise DeclarationError(f"There is no lock {source!r}.", f"Add sources/{source}.toml; there are: {known}.")

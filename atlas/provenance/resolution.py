@@ -132,6 +132,10 @@ class Module:
             if _computed(node):
                 yield Place(qualified, node, self._lines(node), self.segment(node), _instruction_span(node))
 
+    def nodes(self, qualified: str) -> Iterator[ast.AST]:
+        """The syntax nodes of a function in source order, without those of functions in it: as `nth` counts them."""
+        return _walk(self.definition(qualified))
+
     def functions(self) -> Iterator[str]:
         """The qualified names of all functions and methods."""
         return (name for name, node in self._definitions.items() if isinstance(node, FUNCTIONS))

@@ -16,8 +16,10 @@ def adopt(catalog: Catalog, identity: str, checkpoint: Checkpoint) -> Model:
     """The model that the checkpoint gives its values to.
 
     A known id must have the checkpoint's dimensions; an unknown one joins the catalogue with the configuration that
-    the file states. Raises `CheckpointError` that lists what differs.
+    the file states, and what was read off its code joins with it. Raises `CheckpointError` that lists what differs.
     """
+    if checkpoint.derived is not None:
+        catalog.derive(checkpoint.derived)
     if identity not in catalog:
         catalog.add(_entry(identity, checkpoint))
         return catalog[identity]

@@ -18,6 +18,7 @@ from typing import Literal, Self
 import torch
 from safetensors import SafetensorError, safe_open
 
+from atlas.catalog import Derived
 from atlas.errors import CheckpointError, StorageError
 from atlas.runtime import gguf_file, gguf_llama
 from atlas.runtime.conversion import Conversion, Converted, NotWhole, load, write
@@ -71,7 +72,7 @@ class Checkpoint:
     memory or (`mapped`) mapped from a file: do not write to them. Where the unembedding is tied, it is the same tensor
     as the embedding, and counts once in `parameter_count`. `sha256` is that of the file at `path`;
     `files` are all files it is made of, with their hashes. `warnings` are sentences about what a reader
-    should know of these weights.
+    should know of these weights. `derived` is the architecture where nothing describes it: read off its code.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Checkpoint:
     files: Mapping[Path, str]
     mapped: Mapped | None = None
     placement: Placement = IN_FULL
+    derived: Derived | None = None
 
     @property
     def identity(self) -> str:

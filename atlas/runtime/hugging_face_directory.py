@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,11 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from atlas.architectures._code import Code
-from atlas.catalog import found_architectures
+from atlas.catalog import Derived, found_architectures
 from atlas.errors import AtlasError, CheckpointError
 from atlas.runtime import hugging_face_llama
 from atlas.runtime.checkpoints import Checkpoint
+from atlas.runtime.derivation.derive import derive
 from atlas.runtime.files import remembered_sha256
 from atlas.runtime.meter import Progress
 from atlas.runtime.placement import IN_FULL, Placement, require_room
@@ -65,6 +67,8 @@ IMMATERIAL = frozenset(
     }
 )
 """Settings that no pass of an untrained or trained model depends on."""
+NO_ARGUMENTS = frozenset({"model_type", "_attn_implementation", "_experts_implementation", "is_encoder_decoder"})
+"""What a configuration states and its class is not to be given."""
 
 
 def open_directory(
@@ -78,10 +82,18 @@ def open_directory(
     name = architecture_name(path, stated)
     tell(f"opening {path.name}", None)
     hashes = {file: remembered_sha256(file, data_dir, progress) for file in (path / "config.json", *files)}
+    derived: Derived | None = None
     if name == hugging_face_llama.CLASS:
         architecture, config, tensors = "llama", *hugging_face_llama.read(path, stated, files, placement)
-    else:
+    elif name in described():
         architecture, config, tensors = _read(path, name, placement)
+    else:
+        tell(f"watching the code of {name} run", None)
+        model_class, configuration = known_class(path, name), configuration_of(path, name)
+        derived = derived_from(path, name, data_dir)
+        architecture, config = derived.ID, numbers_of(configuration)
+        config["vocab_size"] = derived.architecture.sizes["vocab"]
+        tensors = _tensors(path, model_class, placement)
     vocabulary = int(config.get("vocab_size") or 0)
     tokenizer = TokenizerJson(path, vocabulary, _ends(path, stated))
     hashes[path / "tokenizer.json"] = remembered_sha256(path / "tokenizer.json", data_dir)
@@ -101,6 +113,7 @@ def open_directory(
         warnings=(),
         files=hashes,
         placement=placement,
+        derived=derived,
     )
 
 
@@ -177,24 +190,7 @@ def described() -> dict[str, ModuleType]:
 
 def _read(path: Path, name: str, placement: Placement) -> tuple[str, dict[str, Any], dict[str, torch.Tensor]]:
     """Architecture, configuration and weights by the names of the reference."""
-    module = described().get(name)
-    transformers = library()
-    model_class = getattr(transformers, name, None)
-    if model_class is None:
-        raise CheckpointError(
-            f"{path} is of {name}, which transformers {transformers.__version__} does not know.",
-            "Use a model of an architecture that it knows.",
-        )
-    if module is None:
-        known = ", ".join(sorted({*described(), hugging_face_llama.CLASS}))
-        raise CheckpointError(
-            f"{path} is of {name}, which nothing here describes (there are {known}).",
-            f"See its skeleton: atlas draft {path}",
-        )
-    try:
-        configuration = model_class.config_class.from_pretrained(path, local_files_only=True)
-    except REFUSALS as error:
-        raise CheckpointError(f"{path / 'config.json'} is refused by transformers: {error}", "Check it.") from error
+    module, model_class, configuration = described()[name], known_class(path, name), configuration_of(path, name)
     config = numbers_of(configuration)
     try:
         architecture = module.declare(config)
@@ -202,6 +198,47 @@ def _read(path: Path, name: str, placement: Placement) -> tuple[str, dict[str, A
         raise CheckpointError(f"{path}: {error.detail}", error.hint) from error
     _require_same(path, configuration, model_class.config_class(**NO_MARKS, **architecture.reference.arguments))
     return architecture.id, config, _tensors(path, model_class, placement)
+
+
+def known_class(path: Path, name: str) -> Any:
+    """The class of that name in transformers. Raises CheckpointError for one that it does not have."""
+    transformers = library()
+    model_class = getattr(transformers, name, None) if name.isidentifier() else None
+    if getattr(model_class, "config_class", None) is None:
+        raise CheckpointError(
+            f"{path} is of {name}, which transformers {transformers.__version__} does not know.",
+            "Use a model of an architecture that it knows.",
+        )
+    return model_class
+
+
+def configuration_of(path: Path, name: str) -> Any:
+    """The configuration in a directory, as the class of that name reads it."""
+    try:
+        return known_class(path, name).config_class.from_pretrained(path, local_files_only=True)
+    except REFUSALS as error:
+        raise CheckpointError(f"{path / 'config.json'} is refused by transformers: {error}", "Check it.") from error
+
+
+def derived_from(path: Path, name: str, data_dir: Path) -> Derived:
+    """The architecture of a model that nothing describes, read off its code. Needs its configuration, and no weights.
+
+    Raises CheckpointError for a class that is no causal language model, and as `derive`.
+    """
+    model_class, configuration = known_class(path, name), configuration_of(path, name)
+    if name not in causal_classes():
+        raise CheckpointError(
+            f"{path} is of {name}, which is no model that continues text.", "Use one such as OlmoForCausalLM."
+        )
+    stated = configuration.to_dict()
+    arguments = {key: value for key, value in stated.items() if key not in IMMATERIAL and key not in NO_ARGUMENTS}
+    _require_same(path, configuration, model_class.config_class(**NO_MARKS, **arguments))
+    return derive(model_class, stated, arguments, data_dir / "sources")
+
+
+def causal_classes() -> frozenset[str]:
+    """The classes of transformers that continue text."""
+    return frozenset(import_module("transformers.models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
 
 
 def _tensors(path: Path, model_class: Any, placement: Placement) -> dict[str, torch.Tensor]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from atlas.graph.nodes import Cache, Tensor
 from atlas.graph.resolve import Resolved
-from atlas.inspection.arrays import as_array
+from atlas.inspection.arrays import Array, as_array
 from atlas.inspection.checks import Subject
 from atlas.inspection.checks._independent import NAME, applies, independent_logits
 from atlas.inspection.checks._live import Live, Taken, Witness, live
@@ -114,15 +115,23 @@ def _gap(witness: Witness, node: Resolved, layer: int | None, one: Taken, other:
     if values[0] is None or values[1] is None:
         return None
     if values[0].tensor.dtype is torch.int64:
-        whole = values[1].tensor[:, one.work.start : one.work.stop]
+        axis = values[0].axes.index("positions")
+        whole = values[1].tensor.narrow(axis, one.work.start, one.work.stop - one.work.start)
         return 0.0 if torch.equal(values[0].tensor, whole) else float("inf")
     framed = [
-        Framed(as_array(value.tensor), value.axes, witness.facts(taken, layer))
+        Framed(*_in_rows(as_array(value.tensor), value.axes), witness.facts(taken, layer))
         for value, taken in zip(values, (one, other), strict=True)
         if value is not None
     ]
     worst = row_differences(align(framed[0], framed[1])).worst
     return float("inf") if worst is None else worst
+
+
+def _in_rows(array: Array, axes: tuple[str, ...]) -> tuple[Array, tuple[str, ...]]:
+    """With positions not last: a row is what one position has, and a decode step has one position."""
+    if axes[-1] not in ("positions", "queries") or len(axes) < 2:
+        return array, axes
+    return np.swapaxes(array, -1, -2), (*axes[:-2], axes[-1], axes[-2])
 
 
 def _layers(witness: Witness, node: Resolved) -> list[int | None]:

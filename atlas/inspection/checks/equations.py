@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from atlas.catalog import Model
-from atlas.graph.nodes import Parameter, Tensor
+from atlas.graph.nodes import Operation, Parameter, Tensor
 from atlas.graph.resolve import Resolved
 from atlas.inspection.answers import EquationCheck
 from atlas.inspection.checks import Subject
@@ -44,7 +44,8 @@ class Compared:
 
 
 def check(subject: Subject) -> Iterator[Result]:
-    """One result for each node that an operation makes."""
+    """One result for each node that an operation makes, and one for all that nobody has written an equation for."""
+    yield from unwritten(subject.model)
     yield from configured_results(subject.model)
     found = live(subject)
     if found is None:
@@ -96,10 +97,30 @@ def compare_one(witness: Witness, taken: Taken, node: Resolved, layer: int | Non
 
 
 def made_nodes(model: Model) -> Iterator[Resolved]:
-    """The tensors and caches that operations make."""
+    """The tensors and caches that operations make whose equations somebody has written."""
     for node in model.graph.nodes.values():
-        if isinstance(node.node, Tensor) and node.inputs:
+        if isinstance(node.node, Tensor) and node.inputs and not any(_derived(model, path) for path in node.inputs):
             yield node
+
+
+def unwritten(model: Model) -> Iterator[Result]:
+    """Says so where operations are derived from the code, so that there is no equation to compare with."""
+    operations = model.graph.operations
+    derived = [node.path for node in operations if _derived(model, node.path)]
+    if derived:
+        yield Result(
+            kind=KIND,
+            status="pending",
+            what="every equation holds on real numbers",
+            subject=model.architecture.name,
+            detail=f"{len(derived)} of its {len(operations)} operations were read off the code, without an equation.",
+            hint="Write them: atlas draft PATH prints where to start.",
+        )
+
+
+def _derived(model: Model, path: str) -> bool:
+    node = model.graph[path].node
+    return isinstance(node, Operation) and node.derived
 
 
 def configured_results(model: Model) -> Iterator[Result]:

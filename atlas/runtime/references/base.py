@@ -23,6 +23,7 @@ from atlas.runtime.expressions import OUTER, Expressions, is_expression
 from atlas.runtime.flow import Flow
 from atlas.runtime.recorder import Recorder, Recording, Site
 from atlas.runtime.references.alike import Same, alike, enough
+from atlas.runtime.references.recurrent import State
 from atlas.runtime.watch import Loaded
 
 Part = Literal["build", "before", "block", "after"]
@@ -35,17 +36,21 @@ class Memory:
 
     `residual[l]` is the input of block l, and `residual[n_layers]` the output of the last: [layers + 1, capacity,
     d_model]. `keys[l]` and `values[l]` are the cache: [1, capacity, kv_heads, head_dim]; there are none for a pass
-    without history.
+    without history. `states[l]` is what a layer that keeps no keys and values has kept after the last pass, and
+    `starts` are the positions at which passes began.
     """
 
     residual: torch.Tensor
     keys: list[torch.Tensor] = field(default_factory=list)
     values: list[torch.Tensor] = field(default_factory=list)
     position: int = 0
+    states: dict[int, State] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in (self.residual, *self.keys, *self.values))
+        kept = sum(state.nbytes for state in self.states.values())
+        return kept + sum(tensor.nbytes for tensor in (self.residual, *self.keys, *self.values))
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,16 @@ def before(block: nn.Module, tell: Callable[[torch.Tensor], None]) -> Iterator[N
 
 
 @contextlib.contextmanager
+def given(block: nn.Module, value: torch.Tensor) -> Iterator[None]:
+    """While entered, the block takes this as its first argument, whatever it is called with."""
+    handle = block.register_forward_pre_hook(lambda _, arguments: (value, *arguments[1:]))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
 def after(block: nn.Module, tell: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """While entered, `tell` gets the block's result after each call (of several the first: the stream)."""
     handle = block.register_forward_hook(lambda _, __, out: tell(out[0] if isinstance(out, tuple) else out))

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import pairwise
 from pathlib import PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -30,7 +31,8 @@ from atlas.graph.axes import View
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.recorder import Recorder, Recording, Site
 from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint, TrueSize
-from atlas.runtime.references.blocks import End, Feed, Reached, after, before
+from atlas.runtime.references.blocks import End, Feed, Reached, after, before, given
+from atlas.runtime.references.recurrent import State, put, recurrent, taken
 from atlas.runtime.references.routing import Routing
 from atlas.runtime.watch import Loaded
 
@@ -91,7 +93,7 @@ def step_cache() -> type[Any]:
 
 
 class Runner(ReferenceRunner):
-    """Any decoder of transformers that keeps keys and values."""
+    """Any decoder of transformers that keeps keys and values, or a running state."""
 
     def __init__(self, model: Model, checkpoint: Checkpoint) -> None:
         """Raises `CheckpointError` if the weights do not fit, and `SourceError`."""
@@ -160,7 +162,7 @@ class Runner(ReferenceRunner):
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode())
-            cache = self._cache(work, memory, range(self.n_layers))
+            cache = self._cache(work, memory, range(self.n_layers), memory.states)
             for layer, block in enumerate(blocks):
                 stack.enter_context(before(block, partial(entering, layer)))
             stack.enter_context(after(blocks[-1], leaving))
@@ -168,6 +170,7 @@ class Runner(ReferenceRunner):
                 stack.enter_context(recorder)
             logits = called(self._transformer, self.inputs(work), cache)
         _keep(cache, work, memory)
+        memory.starts.append(work.start)
         memory.position = work.stop
         return logits
 
@@ -175,11 +178,12 @@ class Runner(ReferenceRunner):
         if part == "build":
             return self.built
         rows = memory.residual[:, work.start : work.stop]
+        states = dict(memory.states)
         if part == "block":
             assert layer is not None
-            # As many as there are, since the code looks up the kind of a layer by its place in the list.
-            fed = Feed(rows[layer].clone()[None])
-            layers = [*[fed] * layer, self._layers[layer], *[End()] * (self.n_layers - layer - 1)]
+            if layer in states and work.start:
+                states[layer] = self._state(memory, layer, work.start)
+            layers = self._one_block(rows, layer)
         elif part == "before":
             layers = [End()] * self.n_layers
         else:
@@ -188,7 +192,7 @@ class Runner(ReferenceRunner):
         recorder.layer = layer
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode())
-            cache = self._cache(work, memory, () if layer is None else (layer,))
+            cache = self._cache(work, memory, () if layer is None else (layer,), states)
             stack.enter_context(self._only(layers))
             stack.enter_context(recorder)
             stack.enter_context(contextlib.suppress(Reached))
@@ -197,23 +201,59 @@ class Runner(ReferenceRunner):
             called(self._transformer, self.inputs(work), cache)
         return recorder.recording
 
+    def _one_block(self, rows: torch.Tensor, layer: int) -> list[nn.Module]:
+        """Blocks of which only one runs, on its own input. As many as there are, since the code looks up the kind of a
+        layer by its place in the list.
+        """
+        fed = Feed(rows[layer].clone()[None])
+        return [*[fed] * layer, self._layers[layer], *[End()] * (self.n_layers - layer - 1)]
+
+    def _state(self, memory: Memory, layer: int, start: int) -> State:
+        """What a layer that keeps no keys and values had kept before the pass that began at `start`.
+
+        Nothing of it is left once the layer went on, so all its passes up to there are run again.
+        """
+        if memory.position == start:
+            return memory.states[layer]
+        states: dict[int, State] = {}
+        for first, last in pairwise([*(begun for begun in memory.starts if begun < start), start]):
+            work = Pass((0,) * (last - first), first)  # tokens do not matter, since the block is given its input
+            cache = self._cache(work, memory, (layer,), memory.states | states)
+            rows = memory.residual[:, first:last]
+            blocks = self._one_block(rows, layer)
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(torch.inference_mode())
+                stack.enter_context(self._only(blocks))
+                stack.enter_context(contextlib.suppress(Reached))
+                stack.enter_context(given(blocks[layer], rows[layer].clone()[None]))
+                if layer == self.n_layers - 1:
+                    stack.enter_context(after(blocks[layer], _reached))
+                called(self._transformer, self.inputs(work), cache)
+            states[layer] = taken(cache.layers[layer])
+        return states[layer]
+
     def weight(self, name: str) -> torch.Tensor:
         found = self.checkpoint.tensors.get(name)
         if found is None:
             raise NotFound(f"The checkpoint has no weight {name!r}.", "Ask for another node.")
         return found
 
-    def _cache(self, work: Pass, memory: Memory, layers: Iterable[int]) -> Any:
-        """The cache as it was before a pass: in these layers; the others only know how many positions there were."""
+    def _cache(self, work: Pass, memory: Memory, layers: Iterable[int], states: Mapping[int, State]) -> Any:
+        """The cache as it was before a pass: in these layers; the others only know how many positions there were.
+
+        `states` are of layers that keep no keys and values.
+        """
         cache = step_cache()(self._transformer.config)
         if work.start:
             wanted = frozenset(layers)
             blank = torch.zeros(1, 1, 1, 1, **self.placed).expand(1, 1, work.start, 1)
+            for layer, state in states.items():
+                put(cache.layers[layer], state)
             for layer in range(self.n_layers):
-                if layer in wanted:
-                    keys, values = memory.keys[layer], memory.values[layer]
+                keys, values = memory.keys[layer], memory.values[layer]
+                if layer in wanted and keys.ndim > 1:
                     cache.fill(layer, keys[:, :, : work.start], values[:, :, : work.start])
-                else:
+                elif layer not in states or keys.ndim > 1:
                     cache.fill(layer, blank, blank)
         return cache
 
@@ -234,6 +274,7 @@ def _keep(cache: Any, work: Pass, memory: Memory) -> None:
     """Put the keys and values that a pass has written behind those of the passes before."""
     if not memory.keys:
         return
+    memory.states = {number: taken(layer) for number, layer in enumerate(cache.layers) if recurrent(layer)}
     capacity = memory.residual.shape[1]
     for layer, added in cache.added.items():
         for kept, rows in zip((memory.keys, memory.values), added, strict=True):
@@ -329,7 +370,7 @@ class TrueSizeRunner(TrueSize):
     def _pass(self, view: View, batch: int, computed: int, before: int, recorder: Recorder) -> None:  # noqa: ARG002
         cache = step_cache()(self._transformer.config)
         with Routing(self._chosen):
-            if before and not self._written:
+            if before and (not self._written or any(map(recurrent, cache.layers))):
                 called(self._transformer, torch.zeros(batch, before, dtype=torch.long), cache)
             elif before:  # an earlier pass has told how wide keys and values are
                 for layer, pair in self._written.items():

@@ -1,0 +1,438 @@
+"""A graph of what was seen of a model's code: in the code's own names, with the module tree as its components.
+
+Blocks are folded into one. Nodes are assignments, returns and calls of modules; edges are what flowed. No equations:
+those a person has to write.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from atlas.errors import CheckpointError
+from atlas.graph.anchors import at
+from atlas.graph.axes import VIEWS, View
+from atlas.graph.evidence import Evidence, SourceRef
+from atlas.graph.nodes import (
+    Alias,
+    Architecture,
+    Component,
+    Layers,
+    Node,
+    Operation,
+    Parameter,
+    Reference,
+    Tensor,
+    Use,
+    no_reference,
+)
+from atlas.runtime.derivation.observation import BLOCK_INPUT, LAYER, TOKENS, Observation, Pass, Value
+from atlas.runtime.derivation.observer import BEFORE, LOGITS, PASSES
+from atlas.runtime.derivation.sizes import Sizes, typed
+from atlas.runtime.derivation.statements import RETURNED
+
+ABSENT = "The code does not come to this line in such a pass."
+OPERATORS: Mapping[type[ast.operator], str] = {
+    ast.MatMult: "matmul",
+    ast.Mult: "multiply",
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Div: "divide",
+    ast.Pow: "power",
+}
+NAMESPACES = frozenset({"self", "torch", "nn", "F"})
+PLUMBING = frozenset({"contiguous", "to", "float", "type_as", "reshape", "view", "expand", "unsqueeze", "take"})
+NAMES = {
+    "blocks": "Block",
+    "embedding": "Embedding",
+    "final-norm": "Final norm",
+    "unembedding": "Unembedding",
+    "blocks/block-input": "Block input",
+    "blocks/block-output": "Block output",
+    "embedding/embedded": "Embedded tokens",
+    "final-norm/normalized": "Normalized",
+    "unembedding/logits": "Logits",
+}
+"""What is called the same in every decoder."""
+
+
+def graph_of(
+    identity: str,
+    name: str,
+    settings: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    seen: Observation,
+    file: SourceRef,
+) -> Architecture:
+    """The graph of a model of class `name`, whose configuration has these settings, from what was seen of it.
+
+    `arguments` are what its configuration class takes, `file` is where its code stands. Raises `CheckpointError` where
+    no stream of features or no logits were seen.
+    """
+    return _Graph(identity, name, settings, arguments, seen, file).architecture()
+
+
+class _Graph:
+    def __init__(
+        self,
+        identity: str,
+        name: str,
+        settings: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        seen: Observation,
+        file: SourceRef,
+    ) -> None:
+        self.identity, self.name, self.arguments, self.seen, self.file = identity, name, arguments, seen, file
+        self.sizes = Sizes(
+            settings,
+            width=self._width(BLOCK_INPUT, "a stream that blocks hand on"),
+            vocabulary=self._width(seen.named.get(LOGITS, ""), "logits"),
+            passes=PASSES,
+            before=BEFORE,
+        )
+        self.sizes.also(size for weight in seen.weights.values() for size in weight.shape)
+        self.paths = self._paths()
+        self.weights = self._weights()
+        self.nodes: dict[str, Node] = {}
+
+    def _width(self, key: str, what: str) -> int:
+        value = self.seen.values.get(key)
+        shape = value.shapes.get("full", ()) if value is not None else ()
+        if len(shape) != 3:
+            raise CheckpointError(
+                f"{self.name} was run, and {what} [batch, positions, features] did not come to be.",
+                "It cannot be derived; a declaration of it would need a runner of its own.",
+            )
+        return shape[-1]
+
+    def architecture(self) -> Architecture:
+        """The whole graph."""
+        self.nodes["token-ids"] = self._tokens()
+        for value in self._in_order():
+            self._add(value)
+        for key in self.seen.weights:  # of modules that gave no value of their own
+            self._add_parameter(key)
+        named = {path: self.paths[key] for path, key in self.seen.named.items()}
+        chosen = {"experts_per_token": self.seen.chosen} if self.seen.chosen else {}
+        plain = self.name.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
+        return Architecture(
+            id=self.identity,
+            name=f"{plain} (derived)",
+            kind="Derived from its code",
+            attention="Nobody has described it yet",
+            summary=(
+                "Nobody has described this architecture. What is shown was read off its code while it ran, once in "
+                "each view, at its true size: components are its modules, nodes its assignments and calls by the "
+                "code's own names, edges what flowed, and axes have the names of settings with the same number. There "
+                "are no equations, and no explanations but the code itself."
+            ),
+            reference=Reference(
+                runner="hugging_face",
+                file=self.file,
+                block=self.seen.block,
+                forward=f"{self.seen.body}.forward",
+                model=self.name,
+                arguments=self.arguments,
+            ),
+            nodes=tuple(self.nodes.values()),
+            axes=tuple(self.sizes.axes.values()),
+            sizes={"layers": self.seen.layers, **self.sizes.sizes, **chosen},
+            settings={},
+            loops=((named["blocks/block-output"], "blocks/block-input"),) if "blocks/block-output" in named else (),
+            enters=tuple((source, "blocks/block-input") for source in self._entering()),
+        )
+
+    def _in_order(self) -> list[Value]:
+        """What comes before the blocks, the blocks, and what comes after."""
+        values = list(self.seen.values.values())
+        inside = [number for number, value in enumerate(values) if self._in_blocks(value)]
+        before, after = values[: inside[0]], values[inside[-1] + 1 :]
+        outside = [value for value in values[inside[0] : inside[-1]] if not self._in_blocks(value)]
+        return [*before, *(values[number] for number in inside), *outside, *after]
+
+    def _in_blocks(self, value: Value) -> bool:
+        return value.module.startswith(f"{self.seen.blocks}.{LAYER}")
+
+    def _entering(self) -> Iterable[str]:
+        """What the first block takes: what its input was seen to be made of, outside the blocks."""
+        sources = self.seen.values[BLOCK_INPUT].sources
+        return [self.paths[key] for key in sources if key in self.paths and not self.paths[key].startswith("blocks/")]
+
+    # --- names
+
+    def _component(self, module: str) -> str:
+        """The path of a module: blocks are `blocks`, the ends have the names that they have everywhere."""
+        for name, path in self.seen.ends.items():
+            if module == name or module.startswith(f"{name}."):
+                return "/".join([path, *_kebabs(module.removeprefix(name))])
+        block = f"{self.seen.blocks}.{LAYER}"
+        if module == block or module.startswith(f"{block}."):
+            return "/".join(["blocks", *_kebabs(module.removeprefix(block))])
+        body = self.seen.blocks.rpartition(".")[0]
+        inside = body and (module == body or module.startswith(f"{body}."))
+        path = "/".join(_kebabs(module.removeprefix(body) if inside else module))
+        return f"outer-{path}" if path.partition("/")[0] == "blocks" else path
+
+    def _paths(self) -> dict[str, str]:
+        """A path for each value: of its component and its name in the code, numbered where that is taken."""
+        standard = {key: path for path, key in self.seen.named.items()}
+        components = {self._component(module) for module in self.seen.modules}
+        taken = {"token-ids", "blocks/block-input", *standard.values(), *components}
+        found = {BLOCK_INPUT: "blocks/block-input", **standard}
+        for key, value in self.seen.values.items():
+            if key not in found:
+                component = self._component(value.module)
+                path = "/".join(filter(None, (component, _leaf(value))))
+                found[key] = _free(f"{path}-value" if path in components else path, taken)
+                taken.add(found[key])
+        return found
+
+    def _weights(self) -> dict[str, str]:
+        """A path for each parameter, which no value has."""
+        taken = {*self.paths.values(), *(self._component(module) for module in self.seen.modules)}
+        found = {}
+        for key, weight in self.seen.weights.items():
+            module, _, leaf = weight.name.rpartition(".")
+            path = "/".join(filter(None, (self._component(module), kebab(leaf))))
+            found[key] = _free(f"{path}-parameter" if path in taken else path, taken)
+            taken.add(found[key])
+        return found
+
+    # --- nodes
+
+    def _add(self, value: Value) -> None:
+        path = self.paths[value.key]
+        self._add_components(path)
+        tensor = self._tensor(value, path)
+        for views, uses in self._made(value):
+            parent, _, leaf = path.rpartition("/")
+            maker = _free("/".join(filter(None, (parent, f"make-{leaf}"))), {*self.nodes, *self.paths.values()})
+            self.nodes[maker] = self._operation(value, maker, path, uses, views)
+        self.nodes[path] = tensor
+
+    def _made(self, value: Value) -> list[tuple[tuple[View, ...], list[Use]]]:
+        """What goes into a value, for each group of views that have the same inputs."""
+        if value.key == BLOCK_INPUT:
+            return []
+        paths = {source: path for source in value.sources if (path := self._source(source))}
+        found: dict[tuple[str, ...], tuple[list[View], list[Use]]] = {}
+        for view in (view for view in VIEWS if view in value.shapes):
+            passes = {source: {at for at in value.sources[source] if at[0] == view} for source in paths}
+            here = [source for source in paths if passes[source]]
+            if here:
+                uses = [Use(path=paths[source], layers=self._layers_of_use(value, passes[source])) for source in here]
+                found.setdefault(tuple(here), ([], uses))[0].append(view)
+        return [(tuple(views), uses) for views, uses in found.values()]
+
+    def _source(self, key: str) -> str:
+        """The path of what a value was made of; a parameter is put before it."""
+        if key == TOKENS:
+            return "token-ids"
+        if key in self.seen.weights:
+            return self._add_parameter(key)
+        return self.paths.get(key, "")
+
+    def _layers_of_use(self, value: Value, passes: Iterable[Pass]) -> Layers | None:
+        layers = {layer for _, layer in passes}
+        return self._layers(layers) if value.layers - layers else None
+
+    def _add_components(self, path: str) -> None:
+        parts = path.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            component = "/".join(parts[:depth])
+            if component not in self.nodes:
+                self.nodes[component] = self._component_node(component)
+
+    def _component_node(self, path: str) -> Component:
+        module = next((name for name in self.seen.modules if name and self._component(name) == path), "")
+        kind = self.seen.modules.get(module, "")
+        blocks = path == "blocks"
+        return Component(
+            path=path,
+            name=NAMES.get(path) or _titled(module.rpartition(".")[2] or path.rpartition("/")[2]),
+            repeat="layers" if blocks else None,
+            plural="blocks" if blocks else "",
+            description=f"A module of the class {kind}." if kind else "A part of the model.",
+            module=module,
+        )
+
+    def _add_parameter(self, key: str) -> str:
+        weight, path = self.seen.weights[key], self.weights[key]
+        if path in self.nodes:
+            return path
+        module, _, leaf = weight.name.rpartition(".")
+        self._add_components(path)
+        self.nodes[path] = Parameter(
+            path=path,
+            name=_titled(leaf),
+            symbol=typed(leaf),
+            shape=tuple(self.sizes.fixed(size) for size in weight.shape),
+            weight=weight.name,
+            description=f"The parameter {leaf} of {module or 'the model'}.",
+            aliases=(Alias(name=weight.name, of="Hugging Face"),),
+            layers=self._layers(weight.layers) if path.startswith("blocks/") else None,
+        )
+        return path
+
+    def _tokens(self) -> Tensor:
+        anchor = at(f"{self.seen.body}.forward").argument("input_ids")
+        evidence = Evidence(
+            id="token-ids", kind="direct", claim="The pass takes token ids.", file=self.file, anchors=(anchor,)
+        )
+        return Tensor(
+            path="token-ids",
+            name="Token ids",
+            symbol=r"\mathbf{t}",
+            shape=("batch", "positions"),
+            hook=anchor,
+            description="The tokens of this pass, as rows of the vocabulary.",
+            evidence=(evidence,),
+        )
+
+    def _tensor(self, value: Value, path: str) -> Tensor:
+        views = tuple(view for view in VIEWS if view in value.shapes)
+        several = f" The line runs {value.turns} times in a pass; the last value is shown." if value.turns > 1 else ""
+        return Tensor(
+            path=path,
+            name=NAMES.get(path) or _named(value),
+            symbol=_symbol(value),
+            shape=self._shape(value),
+            hook=value.anchor,
+            views=views,
+            absent="" if len(views) == len(VIEWS) else ABSENT,
+            layers=self._layers(value.layers) if path.startswith("blocks/") else None,
+            description=f"{_told(value)}{several}",
+            evidence=self._line(value),
+            aliases=(Alias(name=value.name.removesuffix("()"), of="the code"),) if value.name != RETURNED else (),
+        )
+
+    def _operation(self, value: Value, maker: str, path: str, uses: list[Use], views: tuple[View, ...]) -> Operation:
+        given = r",\ ".join(f"<{use.path}>" for use in uses)
+        return Operation(
+            path=maker,
+            name=_what(value.text),
+            inputs=tuple(uses),
+            outputs=(path,),
+            equation=rf"<{path}> = {typed(_what(value.text))}\!\left({given}\right)",
+            reference=no_reference,
+            derived=True,
+            views=views,
+            absent="" if len(views) == len(VIEWS) else ABSENT,
+            layers=self._layers(value.layers) if path.startswith("blocks/") else None,
+            description="Read off the code: what goes in, and what comes out.",
+            evidence=self._line(value),
+        )
+
+    def _line(self, value: Value) -> tuple[Evidence, ...]:
+        return (Evidence(id="line", kind="direct", claim="The code says so.", file=self.file, anchors=(value.anchor,)),)
+
+    def _layers(self, numbers: Iterable[int | None] | None) -> Layers | None:
+        known = tuple(sorted(number for number in numbers or () if number is not None))
+        return Layers(name="some", numbers=known) if known and len(known) < self.seen.layers else None
+
+    def _shape(self, value: Value) -> tuple[str, ...]:
+        shapes = value.shapes
+        rank = len(next(iter(shapes.values())))
+        return tuple(self.sizes.axis({view: shape[index] for view, shape in shapes.items()}) for index in range(rank))
+
+
+def kebab(name: str) -> str:
+    """`Olmo2RMSNorm` as `olmo2-rms-norm`, `q_proj` as `q-proj`."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name)
+    return re.sub(r"[^a-z0-9]+", "-", spaced.lower()).strip("-") or "value"
+
+
+def _kebabs(module: str) -> list[str]:
+    return [kebab(part) for part in module.split(".") if part]
+
+
+def _free(path: str, taken: Iterable[str]) -> str:
+    """The path, numbered if it is taken."""
+    known, found, number = set(taken), path, 2
+    while found in known:
+        found, number = f"{path}-{number}", number + 1
+    return found
+
+
+def _leaf(value: Value) -> str:
+    """The last part of a value's path: its name in the code, with its number, and the function that a module calls."""
+    name = kebab(value.name.removesuffix("()")) + ("-output" if value.name.endswith("()") else "")
+    name += f"-{value.element + 1}" if value.element is not None else ""
+    name += f"-{value.nth}" if value.nth > 1 else ""
+    return name if "." in value.function else f"{kebab(value.function)}-{name}"
+
+
+def _titled(name: str) -> str:
+    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
+
+
+def _named(value: Value) -> str:
+    """A short title: the variable, or the function whose result it is."""
+    plain = value.function.rpartition(".")[2] if value.function.endswith(".forward") else value.function
+    if value.name == RETURNED:
+        owner = value.function.removesuffix(".forward").rpartition(".")[2] if plain == "forward" else plain
+        return f"result of {owner}" + (f", part {value.element + 1}" if value.element is not None else "")
+    if value.name.endswith("()"):
+        return f"output of {value.name.removesuffix('()')}"
+    return value.name + (f" ({value.nth})" if value.nth > 1 else "")
+
+
+def _symbol(value: Value) -> str:
+    name = value.function.rpartition(".")[2] if value.name == RETURNED else value.name.removesuffix("()")
+    if name == "forward":
+        name = value.function.removesuffix(".forward").rpartition(".")[2]
+    return typed(name) + (f"_{{{value.nth}}}" if value.nth > 1 else "")
+
+
+def _told(value: Value) -> str:
+    """A sentence that says what the value is in the code."""
+    if value.key == BLOCK_INPUT:
+        return f"What a block is given: the argument {value.name} of {value.function}."
+    if value.name == RETURNED:
+        return f"What {value.function} returns."
+    if value.name.endswith("()"):
+        return f"What the module {value.name.removesuffix('()')} gives in {value.function}."
+    again = f", the {_ordinal(value.nth)} time" if value.nth > 1 else ""
+    return f"What {value.function} assigns to {value.name}{again}."
+
+
+def _ordinal(number: int) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else endings.get(number % 10, 'th')}"
+
+
+def _what(text: str) -> str:
+    """What an expression does, in the words of the code: the functions and operators on the way to its value, in the
+    order in which they are applied. What only lays numbers out again is left out where there is something else.
+    """
+    node: ast.expr | None = ast.parse(text.strip(), mode="eval").body
+    found: list[str] = []
+    while node is not None:
+        node, word = _step(node)
+        found = [word, *found] if word else found
+    told = [word for word in found if word not in PLUMBING] or found
+    return ", ".join(told[-3:]) or "compute"
+
+
+def _step(node: ast.expr) -> tuple[ast.expr | None, str]:
+    """The part of an expression that is applied last, as a word, and what it is applied to."""
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute):
+            method = not isinstance(_root(node.func), ast.Name) or _root(node.func).id not in NAMESPACES
+            return (node.func.value if method else None), node.func.attr
+        return None, ast.unparse(node.func)
+    if isinstance(node, ast.BinOp):
+        return node.left, OPERATORS.get(type(node.op), "compute")
+    if isinstance(node, ast.UnaryOp):
+        return node.operand, "negate" if isinstance(node.op, ast.USub) else "invert"
+    if isinstance(node, ast.Compare):
+        return node.left, "compare"
+    return (node.value, "take") if isinstance(node, ast.Subscript) else (None, "")
+
+
+def _root(node: ast.expr) -> Any:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
