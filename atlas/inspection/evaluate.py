@@ -7,8 +7,9 @@ residual streams hold entries so large that an error relative to a tensor's maxi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -96,6 +97,12 @@ class Comparison:
     kept: Mapping[str, int] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=4096)
+def parameters_of(reference: Callable[..., object]) -> tuple[str, ...]:
+    """What a reference takes, by name. Asked for in every layer and pass."""
+    return tuple(inspect.signature(reference).parameters)
+
+
 def uses_of(graph: Graph, operation: Resolved, layer: int | None = None) -> list[tuple[Use, str]]:
     """Each input of an operation, in this layer, with the absolute path of its node."""
     return graph.uses(operation.path, None, layer)
@@ -105,7 +112,7 @@ def wanted_inputs(graph: Graph, operation: Resolved, layer: int | None = None) -
     """The nodes whose values the reference of an operation takes; a replaced input as well as what replaces it."""
     node = operation.node
     assert isinstance(node, Operation)
-    takes = inspect.signature(node.reference).parameters
+    takes = parameters_of(node.reference)
     return list(dict.fromkeys(path for use, path in uses_of(graph, operation, layer) if use.parameter in takes))
 
 
@@ -130,7 +137,7 @@ def bind(
     arguments: dict[str, object] = {}
     axes: dict[str, tuple[str, ...]] = {}
     paths: dict[str, str] = {}
-    takes = inspect.signature(node.reference).parameters
+    takes = parameters_of(node.reference)
     for use, path in uses_of(graph, operation, made_in.layer):
         if use.parameter in takes and path in arrays and not (use.instead_of and use.parameter in arguments):
             arguments[use.parameter], axes[use.parameter] = arrays[path]
@@ -171,7 +178,7 @@ def independent(graph: Graph, operation: Resolved, output: str, layer: int | Non
     node, made = operation.node, graph[output].node
     assert isinstance(node, Operation)
     assert isinstance(made, Tensor)
-    takes = inspect.signature(node.reference).parameters
+    takes = parameters_of(node.reference)
     inputs = [graph[path].node for use, path in uses_of(graph, operation, layer) if use.parameter in takes]
     found: set[str] = set()
     if {"positions", "start_pos", "before"}.isdisjoint(takes) and set(made.shape) & set(COMPUTED):

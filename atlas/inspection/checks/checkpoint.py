@@ -114,7 +114,7 @@ def _parameter(checkpoint: Checkpoint, node: Resolved, names: list[str]) -> Resu
             wrong.append(f"{name} is missing.")
         elif tuple(tensor.shape) != expected:
             wrong.append(f"{name} is {list(tensor.shape)}, not {list(expected)}.")
-        elif not bool(torch.isfinite(tensor).all()):
+        elif not all_finite(tensor):
             wrong.append(f"{name} holds {int((~torch.isfinite(tensor)).sum()):,} elements that are no finite numbers.")
     more = f" And {len(wrong) - 3} more." if len(wrong) > 3 else ""
     return _result(
@@ -126,6 +126,12 @@ def _parameter(checkpoint: Checkpoint, node: Resolved, names: list[str]) -> Resu
         {"shape": " × ".join(str(size) for size in expected), "tensors": len(names)},
         node.path,
     )
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Whether every number is finite. A sum is so only if its terms are, and is quicker than a look at each."""
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    return bool(torch.isfinite(tensor.sum(dtype=wide))) or bool(torch.isfinite(tensor).all())
 
 
 def _tokenizer(runner: ReferenceRunner) -> Iterator[Result]:
