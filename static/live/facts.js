@@ -32,7 +32,41 @@ export function showChecks(place, checks) {
     ),
     mark(checks.source, "source file as pinned", "source file is not the pinned one"),
   ];
-  place.replaceChildren(...parts.filter(part => part !== null));
+  const shown = parts.filter(part => part !== null);
+  place.replaceChildren(...shown);
+  place.style.visibility = "";
+  showLiveMark(checks, shown.map(part => part.textContent).join("; "));
+}
+
+/** Nothing is known yet of the values that are shown now. What was said of others keeps its place on the page. */
+export function forgetChecks(place) {
+  place.style.visibility = "hidden";
+  showLiveMark({}, "The values that are shown are being checked.");
+}
+
+/** The node's own mark for live values, among those of what was checked before: it holds if nothing fails. */
+function showLiveMark(checks, title) {
+  const place = document.querySelector('.checks [data-check="live"]');
+  const link = place?.querySelector("a");
+  if (!link) return;
+  const verdicts = Object.values(checks).map(check => check.ok).filter(ok => ok !== null);
+  const ok = verdicts.length ? verdicts.every(Boolean) : null;
+  place.dataset.ok = ok === null ? "" : String(ok);
+  place.title = title;
+  place.replaceChildren(...verdict(ok), " ", link);
+}
+
+/** As the templates write it. */
+function verdict(ok) {
+  const sign = document.createElement("span");
+  sign.ariaHidden = "true";
+  sign.textContent = ok === null ? "·" : ok ? "✓" : "✗";
+  if (ok === null) return [sign];
+  sign.className = ok ? "tick" : "cross";
+  const word = document.createElement("span");
+  word.className = "hidden";
+  word.textContent = ok ? "Holds: " : "Fails: ";
+  return [sign, word];
 }
 
 function mark(check, holds, fails) {

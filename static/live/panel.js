@@ -11,7 +11,7 @@ import { createHover } from "./hover.js";
 import { attachKeys } from "./keyboard.js";
 import { drawLegend, histogramFor, legendWords } from "./legend.js";
 import { boundsOf, headOf, indexOf, onPlane, partOf, planeAxes, sceneOf, tensorPath, withPlace } from "./look.js";
-import { showChecks, showShape, showStats } from "./facts.js";
+import { forgetChecks, showChecks, showShape, showStats } from "./facts.js";
 
 const STILL = 350; // milliseconds without a change before what takes longer is asked for
 const SLOW = 700; // milliseconds of waiting before the page says so
@@ -114,6 +114,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
     section.dataset.state = "ready";
     Object.assign(section.dataset, { shownLayer: summary.layer ?? "", shownStep: summary.step ?? "", shownRun: run.id });
     loaded(summary);
+    forgetChecks(el("checks"));
     still = setTimeout(verify, STILL);
     for (const follower of followers) follower(context());
   }

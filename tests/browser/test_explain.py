@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 A = "blocks/attention/"
 READY = "#live[data-state=ready]"
@@ -80,3 +80,27 @@ def test_a_mark_opens_what_was_compared(page: Page) -> None:
         expect(page.locator(str(link.get_attribute("href")))).to_be_visible()
     if not links.count():
         expect(section).to_contain_text("have not been checked on this machine yet")
+
+
+def test_the_live_mark_says_whether_the_values_that_are_shown_hold(page: Page) -> None:
+    """The page is made before anybody computes; what is then checked is marked where the other marks are."""
+    page.goto(f"/models/llama-3-8b/{A}attention-update?view=prefill&layer=3")
+    mark = page.locator('ul.checks li[data-check="live"]')
+    expect(mark).to_have_attribute("data-ok", "true", timeout=30_000)
+    expect(mark).to_have_text("✓Holds: live values")
+    assert "equation, in float64: worst row" in str(mark.get_attribute("title"))
+
+    wrong = {"ok": False, "worst_row": 0.5, "tolerance": 1e-5, "why": "It was changed on its way here."}
+
+    def altered(route: Route) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        if told["checks"]["equation"]["ok"] is not None:
+            told["checks"]["equation"] |= wrong
+        route.fulfill(response=answer, json=told)
+
+    page.route("**/tensors/**/attention-update?*layer=4*", altered)
+    page.locator('[data-live="layer"]').fill("4")
+    expect(mark).to_have_attribute("data-ok", "false", timeout=30_000)
+    expect(mark).to_have_text("✗Fails: live values")
+    expect(page.locator('[data-live="checks"]')).to_contain_text("✗ equation gives other numbers: worst row 0.5")
