@@ -153,12 +153,12 @@ Drawn = tuple[str, Graph, str, View, frozenset[str]]
 
 @pytest.fixture(scope="module")
 def drawn(graphs: dict[str, Graph]) -> list[Drawn]:
-    """Every component in every view; the whole model with all of it opened, and the blocks with something."""
+    """Every component in every view; the whole model with its blocks or all of it opened, and the blocks with some."""
     found: list[Drawn] = []
     for name, graph in graphs.items():
         found += [(name, graph, component, view, NONE) for component in components(graph) for view in VIEWS]
         inner = [path for path in components(graph) if path.startswith("blocks/")]
-        found.append((name, graph, "", "full", frozenset(components(graph)[1:])))
+        found += [(name, graph, "", "full", frozenset(parts)) for parts in (components(graph)[1:], ["blocks"])]
         found.append((name, graph, "blocks", "decode", frozenset(inner[:2])))
     return found
 

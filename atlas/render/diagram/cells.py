@@ -246,6 +246,10 @@ def _stacked(head: Glyph, params: list[Glyph], tail: Glyph | None, level: Level)
     lines = sum(1 for source in level.sources(head.path) if source not in own)
     clear = max(0, lines - 1) * IN_GAP + 8 if lines else 0
     right, left = params[::2], params[1::2]
+    # The line from each parameter is upright: the head reaches below the middle of the outermost.
+    outermost = [(right, right[-1]), (left, left[0])] if left else [(right, right[-1])] if right else []
+    reach = max((clear + _row(side) - param.width / 2 for side, param in outermost), default=0)
+    head = replace(head, width=max(head.width, _even(2 * reach + STEM)))
     half = max(
         head.width / 2,
         tail.width / 2 if tail else 0,

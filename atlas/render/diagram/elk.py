@@ -47,10 +47,11 @@ _OPTIONS = {
     "elk.layered.nodePlacement.strategy": "NETWORK_SIMPLEX",
     "elk.layered.considerModelOrder.strategy": "NODES_AND_EDGES",
     "elk.layered.considerModelOrder.longEdgeStrategy": "EQUAL",
-    "elk.layered.considerModelOrder.crossingCounterNodeInfluence": "0.1",
+    # The order is a strong wish and no command: forced, it lets a line that turns into a thing's side start on the
+    # thing's other side, and run through it.
+    "elk.layered.considerModelOrder.crossingCounterNodeInfluence": "0.5",
 }
 _FROM_CORNER = {"elk.json.shapeCoords": "ROOT", "elk.json.edgeCoords": "ROOT"}
-_KEEP_ORDER = {"elk.layered.crossingMinimization.forceNodeModelOrder": "true"}
 _SKETCH = {
     "elk.spacing.nodeNode": "8",
     "elk.layered.spacing.nodeNodeBetweenLayers": "9",
@@ -209,8 +210,11 @@ class _Question:
         middle = sources.index(main) if main in sources else 0
         for port in self.ports.get(cell.id, {}).values():
             port |= _centre(cell, out=True)
+        # All of them reach the head, however many there are: then they stand closer, on whole halves of a px.
+        beside = max(middle, len(sources) - 1 - middle, 1)
+        gap = min(IN_GAP, (cell.head.width - IN_GAP) // beside / 2)
         for number, source in enumerate(sources):
-            self.ports[cell.id][f"{cell.id}<{source}"] |= {"x": cell.width / 2 + (number - middle) * IN_GAP, "y": 0}
+            self.ports[cell.id][f"{cell.id}<{source}"] |= {"x": cell.width / 2 + (number - middle) * gap, "y": 0}
 
     # --- things
 
@@ -256,8 +260,6 @@ class _Question:
         top = (MARGIN + (STUB if self.level.comes else 0)) if whole else FRAME_HEAD
         bottom = side + (STUB if whole and self.level.goes else 0)
         options = _OPTIONS | {"elk.padding": f"[top={top},left={left},bottom={bottom},right={side}]"}
-        if self.order is not None:
-            options |= _KEEP_ORDER
         if self.style.sketch:
             options |= _SKETCH
         if not whole:
