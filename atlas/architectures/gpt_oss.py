@@ -135,7 +135,14 @@ def declare(config: Config) -> Architecture:
                 CODE, "attention", layer.assigns("hidden_states", nth=3), update=f"{ATTENTION}/attention-update"
             ),
             *block_norm(
-                CODE, "feed-forward-norm", "m", "blocks/mid-residual", 4, "post_attention_layernorm", late_cast=True
+                CODE,
+                "feed-forward-norm",
+                "m",
+                "blocks/mid-residual",
+                4,
+                "post_attention_layernorm",
+                late_cast=True,
+                gguf="post_attention_norm",
             ),
             _gated.component(
                 CODE,

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from atlas.catalog import Derived
 from atlas.errors import CheckpointError, StorageError
-from atlas.runtime import gguf_file, gguf_llama
+from atlas.runtime import gguf_families, gguf_file
 from atlas.runtime.conversion import Conversion, Converted, NotWhole, load, write
 from atlas.runtime.files import only_builder, remembered_sha256, sha256_of, storage_errors
 from atlas.runtime.llama_layout import Config
@@ -31,7 +31,7 @@ from atlas.runtime.tokens import Tokenizer
 _log = logging.getLogger(__name__)
 
 Format = Literal["gguf", "safetensors", "meta", "untrained"]
-_READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_llama.read}
+_READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_families.read}
 
 
 @dataclass(frozen=True)
@@ -234,8 +234,10 @@ def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int, 
             f"It needs {amount(size)} in float32, {amount(free)} free: it is read from the disk again in each pass. "
             "Try --dtype bfloat16."
         )
-    if manifest.config["tied_embeddings"]:
-        tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    for name, source in manifest.tied.items():
+        if source not in tensors:
+            raise NotWhole("its manifest ties a weight to one that is not there")
+        tensors[name] = tensors[source]
     return Checkpoint(
         name=path.stem,
         path=path,

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from atlas.errors import CheckpointError
 from atlas.runtime.files import directory_aside, flush, need_space, remember_sha256, remembered_sha256
 from atlas.runtime.llama_layout import Config
 from atlas.runtime.meter import Meter, Progress
-from atlas.runtime.tokens import ByteLevelBpe, Vocabulary
+from atlas.runtime.tokenizer_json import SETTINGS, TOKENIZER, TokenizerJson, WrittenTokenizer
+from atlas.runtime.tokens import ByteLevelBpe, Tokenizer, Vocabulary
 
-VERSION = 1
+VERSION = 2
 """Of what `write` makes: a copy made by another version is made again."""
 
 _MANIFEST, _WEIGHTS, _VOCABULARY = "manifest.json", "weights.safetensors", "vocabulary.json"
@@ -36,7 +37,7 @@ _SPARE = 16 << 20  # bytes that are left free on the disk
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter by Meta's name; `numbers` gives its float32 numbers in order, in pieces."""
+    """One parameter by its name in the reference code; `numbers` gives its float32 numbers in order, in pieces."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,14 +46,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A checkpoint that was read and checked, but for its numbers."""
+    """A checkpoint that was read and checked, but for its numbers. `tied` names parameters that are others' own."""
 
     architecture: str
     config: Config
     quantization: str | None
     parameters: list[Parameter]
-    vocabulary: Vocabulary
+    tokenizer: Vocabulary | WrittenTokenizer
     warnings: list[str] = field(default_factory=list)
+    tied: dict[str, str] = field(default_factory=dict)
 
 
 class Manifest(BaseModel):
@@ -68,6 +70,8 @@ class Manifest(BaseModel):
     quantization: str | None
     shapes: dict[str, tuple[int, ...]]
     warnings: list[str]
+    tied: dict[str, str]
+    eos_ids: tuple[int, ...]
     sha256: dict[str, str]
 
 
@@ -78,7 +82,7 @@ class Converted:
     manifest: Manifest
     weights: Path
     files: dict[Path, str]
-    tokenizer: ByteLevelBpe
+    tokenizer: Tokenizer
 
 
 class NotWhole(Exception):
@@ -98,15 +102,19 @@ def load(directory: Path, source_sha256: str, data_dir: Path) -> Converted:
         manifest = Manifest.model_validate_json(content)
         if (manifest.version, manifest.source_sha256) != (VERSION, source_sha256):
             raise NotWhole("it was made by another version, or from another file")
-        if manifest.sha256.keys() != {_WEIGHTS, _VOCABULARY}:
+        if manifest.sha256.keys() not in ({_WEIGHTS, _VOCABULARY}, {_WEIGHTS, TOKENIZER, SETTINGS}):
             raise NotWhole("its manifest does not name its files")
         files = {directory / name: sha256 for name, sha256 in manifest.sha256.items()}
         for path, sha256 in files.items():
             if remembered_sha256(path, data_dir) != sha256:
                 raise NotWhole(f"{path.name} has changed")
         files[directory / _MANIFEST] = seal
-        vocabulary = Vocabulary.model_validate_json((directory / _VOCABULARY).read_bytes())
-        return Converted(manifest, directory / _WEIGHTS, files, ByteLevelBpe(vocabulary))
+        return Converted(
+            manifest,
+            directory / _WEIGHTS,
+            files,
+            _tokenizer(directory, manifest.sha256, manifest.config, manifest.eos_ids),
+        )
     except FileNotFoundError as error:
         raise NotWhole("it is not there, or not all of it") from error
     except (OSError, UnicodeDecodeError, ValidationError, CheckpointError) as error:
@@ -127,14 +135,15 @@ def write(
     the numbers cannot be read, StorageError if there is too little room, and OSError if the disk fails or
     fills up.
     """
-    ByteLevelBpe(conversion.vocabulary)  # refuses a vocabulary that contradicts itself, before the long work
     total = 4 * sum(math.prod(parameter.shape) for parameter in conversion.parameters)
     need_space(directory.parent, total + _SPARE, "The converted copy of these weights")
     with directory_aside(directory) as part:
+        texts = _texts(conversion.tokenizer)
+        for name, text in texts.items():
+            (part / name).write_bytes(text)
+        _tokenizer(part, texts.keys(), conversion.config, conversion.tokenizer.eos_ids)  # refused before the long work
         with Meter("Converting the weights to float32", total, progress) as meter:
             weights_sha256, unfit = _write_safetensors(conversion.parameters, part / _WEIGHTS, meter)
-        vocabulary = conversion.vocabulary.model_dump_json().encode()
-        (part / _VOCABULARY).write_bytes(vocabulary)
         manifest = Manifest(
             version=VERSION,
             source_sha256=source_sha256,
@@ -144,16 +153,33 @@ def write(
             quantization=conversion.quantization,
             shapes={parameter.name: parameter.shape for parameter in conversion.parameters},
             warnings=[*conversion.warnings, *unfit],
-            sha256={_WEIGHTS: weights_sha256, _VOCABULARY: hashlib.sha256(vocabulary).hexdigest()},
+            tied=conversion.tied,
+            eos_ids=conversion.tokenizer.eos_ids,
+            sha256={_WEIGHTS: weights_sha256}
+            | {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
         )
         content = manifest.model_dump_json(indent=1).encode()
         (part / _MANIFEST).write_bytes(content)
         (part / _SEAL).write_text(hashlib.sha256(content).hexdigest())
-        for name in (_WEIGHTS, _VOCABULARY, _MANIFEST, _SEAL):
+        for name in (_WEIGHTS, *texts, _MANIFEST, _SEAL):
             (part / name).chmod(0o444)  # mapped while a server runs: nobody should write to it
             flush(part / name)
     for name, sha256 in manifest.sha256.items():
         remember_sha256(directory / name, data_dir, sha256)
+
+
+def _texts(tokenizer: Vocabulary | WrittenTokenizer) -> dict[str, bytes]:
+    """What is kept of a tokenizer, by file."""
+    if isinstance(tokenizer, Vocabulary):
+        return {_VOCABULARY: tokenizer.model_dump_json().encode()}
+    return {TOKENIZER: tokenizer.json.encode(), SETTINGS: json.dumps(tokenizer.settings).encode()}
+
+
+def _tokenizer(directory: Path, files: Container[str], config: Config, eos_ids: tuple[int, ...]) -> Tokenizer:
+    """The tokenizer that was kept in these files. Raises CheckpointError for one that contradicts itself."""
+    if TOKENIZER in files:
+        return TokenizerJson(directory, int(config["vocab_size"]), eos_ids)
+    return ByteLevelBpe(Vocabulary.model_validate_json((directory / _VOCABULARY).read_bytes()))
 
 
 def _write_safetensors(parameters: list[Parameter], path: Path, meter: Meter) -> tuple[str, list[str]]:

@@ -72,8 +72,10 @@ class GgufFile:
     metadata: dict[str, Value]
     tensors: dict[str, TensorEntry]
 
-    def numbers(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
+    def numbers(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[npt.NDArray[np.float32]]:
         """A tensor's numbers in order, dequantised to float32, in pieces of at most 64 MiB or one row.
+
+        `start` and `stop` count rows, those of all leading dimensions together.
 
         Raises CheckpointError if the file has become shorter, or the type cannot be dequantised; OSError if
         it cannot be read.
@@ -82,11 +84,11 @@ class GgufFile:
         block, block_bytes = GGML_QUANT_SIZES[entry.type]
         row = entry.shape[-1]
         row_bytes = row // block * block_bytes
-        rows = entry.count // row
+        rows = entry.count // row if stop is None else stop
         step = max(1, _CHUNK // row)
         with self.path.open("rb") as file, np.errstate(all="ignore"):
-            file.seek(entry.offset)
-            for first in range(0, rows, step):
+            file.seek(entry.offset + start * row_bytes)
+            for first in range(start, rows, step):
                 wanted = min(step, rows - first) * row_bytes
                 data = file.read(wanted)
                 if len(data) != wanted:

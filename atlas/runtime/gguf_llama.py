@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
 from atlas.errors import CheckpointError
 from atlas.runtime.conversion import Conversion, Parameter
-from atlas.runtime.gguf_file import GgufFile, Value, read_header
+from atlas.runtime.gguf_facts import Facts, quantization, shown
+from atlas.runtime.gguf_file import GgufFile, read_header
+from atlas.runtime.gguf_tokens import tokenizer_of
 from atlas.runtime.llama_layout import Config, feed_forward_rule, mismatches, parameter_shapes
-from atlas.runtime.tokens import PRE_TOKENIZERS, Vocabulary
 
 _TOP = {
     "token_embd.weight": "tok_embeddings.weight",
@@ -52,24 +52,21 @@ _READ = {
     "rope.scaling.type",
     "expert_count",
 }
-_ORDINARY, _UNKNOWN, _CONTROL, _LITERAL, _UNUSED = 1, 2, 3, 4, 5  # tokenizer.ggml.token_type
-_PRE_TOKENIZERS = {"smollm": "smollm", "gpt-2": "gpt-2", "default": "gpt-2", "llama-bpe": "llama-bpe"}
-_PRE_TOKENIZERS |= {"llama3": "llama-bpe", "llama-v3": "llama-bpe"}
 
 
-def read(path: Path) -> Conversion:
+def read(path: Path, file: GgufFile | None = None) -> Conversion:
     """Reads and checks a file; its numbers are read when the conversion is carried out.
 
     Raises CheckpointError naming what is wrong; OSError if the file cannot be read.
     """
-    file = read_header(path)
+    file = file or read_header(path)
     architecture = file.metadata.get("general.architecture")
     if architecture != "llama":
         raise CheckpointError(
             f"{path} is of the architecture {architecture!r}, and only llama is read from GGUF files.",
             "Choose a Llama-architecture file (Llama, SmolLM2 and others).",
         )
-    facts = _Facts(file)
+    facts = Facts(file)
     config, warnings = _configuration(facts)
     names = _names(int(config["n_layers"]))
     found = {
@@ -86,55 +83,18 @@ def read(path: Path) -> Conversion:
     return Conversion(
         architecture="llama",
         config=config,
-        quantization=_quantization(file),
+        quantization=quantization(file),
         parameters=[
             Parameter(name, shape, partial(file.numbers, theirs[name]))
             for name, shape in parameter_shapes(config).items()
         ],
-        vocabulary=_vocabulary(facts, int(config["vocab_size"])),
+        tokenizer=tokenizer_of(facts, int(config["vocab_size"])),
         warnings=warnings,
+        tied={"output.weight": "tok_embeddings.weight"} if config["tied_embeddings"] else {},
     )
 
 
-class _Facts:
-    """The metadata, each value checked for type and range when it is asked for."""
-
-    def __init__(self, file: GgufFile) -> None:
-        self.file = file
-        self.path = file.path
-
-    def refuse(self, reason: str, hint: str = "") -> NoReturn:
-        raise CheckpointError(
-            f"{self.path} cannot be used: {reason}.", hint or "Choose another file of the same model."
-        )
-
-    def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int = 1 << 24) -> int:
-        value = self.file.metadata.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self.refuse(f"{key} is {_shown(value)}, not a whole number from {low:,} to {high:,}")
-        return value
-
-    def positive(self, key: str, default: float | None = None) -> float:
-        """A float32 as the shortest decimal that reads back to it: 1e-05, not 9.999999747378752e-06.
-
-        That is the number that the authors wrote, and what the reference's own configurations hold.
-        """
-        value = self.file.metadata.get(key, default)
-        if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-            self.refuse(f"{key} is {_shown(value)}, not a positive number")
-        return float(str(np.float32(value)))
-
-    def strings(self, key: str) -> list[str]:
-        value = self.file.metadata.get(key)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            self.refuse(f"{key} is not a list of strings")
-        return [str(one) for one in value]
-
-    def token(self, key: str, size: int) -> int | None:
-        return self.integer(key, low=0, high=size - 1) if key in self.file.metadata else None
-
-
-def _configuration(facts: _Facts) -> tuple[Config, list[str]]:
+def _configuration(facts: Facts) -> tuple[Config, list[str]]:
     tensors = facts.file.tensors
     embedding = tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
@@ -174,7 +134,7 @@ def _configuration(facts: _Facts) -> tuple[Config, list[str]]:
     return config, warnings
 
 
-def _refuse_other_arithmetic(facts: _Facts, head_dim: int) -> None:
+def _refuse_other_arithmetic(facts: Facts, head_dim: int) -> None:
     """Refuses what would run, but compute something else than this model does."""
     for key in ("llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count"):
         if facts.integer(key, head_dim) != head_dim:
@@ -183,10 +143,10 @@ def _refuse_other_arithmetic(facts: _Facts, head_dim: int) -> None:
         facts.refuse("it has experts, which Llama's reference code has not")
     scaling = facts.file.metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none":
-        facts.refuse(f"its RoPE is scaled in a way ({_shown(scaling)}) that the reference code does not know")
+        facts.refuse(f"its RoPE is scaled in a way ({shown(scaling)}) that the reference code does not know")
 
 
-def _rope_scaling(facts: _Facts, head_dim: int) -> tuple[bool, list[str]]:
+def _rope_scaling(facts: Facts, head_dim: int) -> tuple[bool, list[str]]:
     """Whether the reference's own scaling of RoPE is what the file's factors say, and what else to know.
 
     A file that scales states by how much each pair's frequency is divided. Llama 3.1's rule, with its
@@ -228,46 +188,3 @@ def _names(layers: int) -> dict[str, str]:
         f"blk.{layer}.{theirs}": f"layers.{layer}.{ours}" for layer in range(layers) for theirs, ours in _BLOCK.items()
     }
     return _TOP | blocks
-
-
-def _quantization(file: GgufFile) -> str | None:
-    """The type of most of the weights; None for float32."""
-    counts: dict[str, int] = {}
-    for entry in file.tensors.values():
-        counts[entry.type.name] = counts.get(entry.type.name, 0) + entry.count
-    most = max(counts, key=lambda name: counts[name])
-    return None if most == "F32" else most
-
-
-def _vocabulary(facts: _Facts, size: int) -> Vocabulary:
-    metadata = facts.file.metadata
-    model = metadata.get("tokenizer.ggml.model")
-    if model != "gpt2":
-        facts.refuse(f"its tokenizer is of the kind {_shown(model)}, and only byte-level BPE (gpt2) is read")
-    stated = metadata.get("tokenizer.ggml.pre", "default")
-    pre_tokenizer = _PRE_TOKENIZERS.get(stated) if isinstance(stated, str) else None
-    if pre_tokenizer is None:
-        facts.refuse(f"its pre-tokenizer {_shown(stated)} is none of {', '.join(PRE_TOKENIZERS)}")
-    tokens = facts.strings("tokenizer.ggml.tokens")
-    kinds = metadata.get("tokenizer.ggml.token_type", [_ORDINARY] * size)
-    if len(tokens) != size or not isinstance(kinds, list) or len(kinds) != size:
-        facts.refuse(f"it has {len(tokens):,} tokens with their kinds, and embeds {size:,}")
-    add_bos = metadata.get("tokenizer.ggml.add_bos_token", pre_tokenizer == "llama-bpe")
-    ends = [facts.token(f"tokenizer.ggml.{name}_token_id", size) for name in ("eos", "eot", "eom")]
-    return Vocabulary.model_validate(
-        {
-            "pre_tokenizer": pre_tokenizer,
-            "tokens": tokens,
-            "merges": facts.strings("tokenizer.ggml.merges"),
-            "special": {at for at, kind in enumerate(kinds) if kind in (_UNKNOWN, _CONTROL, _UNUSED)},
-            "literal": {at for at, kind in enumerate(kinds) if kind == _LITERAL},
-            "bos_id": facts.token("tokenizer.ggml.bos_token_id", size),
-            "eos_ids": tuple(dict.fromkeys(end for end in ends if end is not None)),
-            "add_bos": bool(add_bos),
-        }
-    )
-
-
-def _shown(value: Value | None) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from atlas.errors import CheckpointError
 from atlas.runtime.tokens import Tokenizer, byte_alphabet
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_SETTINGS = "tokenizer_config.json"
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class WrittenTokenizer:
+    """The two files of a tokenizer before they are written: `json`, and `settings` beside it."""
+
+    json: str
+    settings: dict[str, Any]
+    eos_ids: tuple[int, ...]
 
 
 class TokenizerJson(Tokenizer):
@@ -26,7 +36,7 @@ class TokenizerJson(Tokenizer):
 
     def __init__(self, directory: Path, size: int, eos_ids: tuple[int, ...]) -> None:
         """Raises CheckpointError if the file is missing, cannot be read, or has ids beyond the vocabulary."""
-        path = directory / "tokenizer.json"
+        path = directory / TOKENIZER
         if not path.is_file():
             raise CheckpointError(
                 f"{directory} has no tokenizer.json, so no text can be turned into tokens.",
@@ -48,7 +58,7 @@ class TokenizerJson(Tokenizer):
         added: Mapping[int, Any] = self._library.get_added_tokens_decoder()
         self._written = {token: entry.content for token, entry in added.items()}
         self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
-        settings = _read(directory / _SETTINGS)
+        settings = _read(directory / SETTINGS)
         self.bos_id = self._id(settings.get("bos_token"))
         own = self._id(settings.get("eos_token"))
         self.eos_ids = eos_ids or (() if own is None else (own,))

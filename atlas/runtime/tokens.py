@@ -106,12 +106,14 @@ class Vocabulary(BaseModel):
 
     Tokens and merges are written in GPT-2's alphabet (one printable character for each byte); `special`
     tokens are written as they are, and so are `literal` ones: tokens that a text produces wherever it holds
-    their string.
+    their string. `split` is the expression by which a text is cut where that is none of the known ways; then
+    `pre_tokenizer` only names it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    pre_tokenizer: PreTokenizer
+    pre_tokenizer: str
+    split: str = ""
     tokens: list[str]
     merges: list[str]
     special: frozenset[int]
@@ -119,6 +121,7 @@ class Vocabulary(BaseModel):
     bos_id: int | None
     eos_ids: tuple[int, ...]
     add_bos: bool
+    chat_template: str = ""
 
 
 class ByteLevelBpe(Tokenizer):
@@ -141,10 +144,10 @@ class ByteLevelBpe(Tokenizer):
         ids = {token: at for at, token in enumerate(vocabulary.tokens) if at not in vocabulary.special}
         merges = _checked(vocabulary, ids)
         self._writable = bytes(byte for character, byte in _ALPHABET.items() if character in ids)
-        # Llama 3's vocabulary comes from tiktoken, which takes a word that is itself a token whole.
-        model = models.BPE(vocab=ids, merges=merges, ignore_merges=vocabulary.pre_tokenizer == "llama-bpe")
+        # These vocabularies come from tiktoken, which takes a word that is itself a token whole.
+        model = models.BPE(vocab=ids, merges=merges, ignore_merges=vocabulary.pre_tokenizer in ("llama-bpe", "tekken"))
         self._library = tokenizers.Tokenizer(model)
-        self._library.pre_tokenizer = _pre_tokenizer(vocabulary.pre_tokenizer)
+        self._library.pre_tokenizer = _pre_tokenizer(vocabulary)
         self._library.add_tokens(
             [tokenizers.AddedToken(vocabulary.tokens[at], normalized=False) for at in sorted(vocabulary.literal)]
         )
@@ -238,8 +241,13 @@ def _checked(vocabulary: Vocabulary, ids: dict[str, int]) -> list[tuple[str, str
     return merges
 
 
-def _pre_tokenizer(name: PreTokenizer) -> pre_tokenizers.PreTokenizer:
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=name != "llama-bpe")
+def _pre_tokenizer(vocabulary: Vocabulary) -> pre_tokenizers.PreTokenizer:
+    name = vocabulary.pre_tokenizer
+    whole = bool(vocabulary.split) or name == "llama-bpe"
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not whole)
+    if vocabulary.split:
+        cut = pre_tokenizers.Split(tokenizers.Regex(vocabulary.split), behavior="isolated")
+        return pre_tokenizers.Sequence([cut, byte_level])
     match name:
         case "gpt-2":
             return byte_level
@@ -250,6 +258,7 @@ def _pre_tokenizer(name: PreTokenizer) -> pre_tokenizers.PreTokenizer:
 
             cut = pre_tokenizers.Split(tokenizers.Regex(Reference.pat_str), behavior="isolated")
             return pre_tokenizers.Sequence([cut, byte_level])
+    raise _contradiction(f"its pre-tokenizer {name!r} is none of {', '.join(PRE_TOKENIZERS)}")
 
 
 def _check_ranks(path: Path) -> None:

@@ -16,6 +16,7 @@ from gguf.quants import dequantize
 
 from atlas.errors import CheckpointError
 from atlas.runtime.checkpoints import Checkpoint, open_checkpoint, verify
+from atlas.runtime.conversion import VERSION
 from atlas.runtime.weights import locked
 
 from .conftest import DIM, TinyGguf
@@ -119,14 +120,17 @@ def test_a_damaged_copy_is_made_again(tiny_gguf: TinyGguf, tmp_path: Path, name:
     assert all(check.ok for check in verify(again))
 
 
+VERSION_LINE = f'"version": {VERSION}'.encode()
+
+
 def test_a_copy_of_another_version_is_made_again(tiny_gguf: TinyGguf, tmp_path: Path) -> None:
     path = tiny_gguf()
     manifest = the_copy(open_checkpoint(path, tmp_path / "data"), "weights.safetensors").with_name("manifest.json")
-    other = manifest.read_bytes().replace(b'"version": 1', b'"version": 0')
+    other = manifest.read_bytes().replace(VERSION_LINE, b'"version": 0')
     overwrite(manifest, other)
     overwrite(manifest.with_suffix(".sha256"), hashlib.sha256(other).hexdigest().encode())
     open_checkpoint(path, tmp_path / "data")
-    assert b'"version": 1' in manifest.read_bytes()
+    assert VERSION_LINE in manifest.read_bytes()
 
 
 def test_verify_names_the_file_that_changed(tiny_gguf: TinyGguf, tmp_path: Path) -> None:
