@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS = (
-    *("cli", "web", "inspection", "runtime", "catalog", "render"),
+    *("__main__", "cli", "web", "inspection", "runtime", "catalog", "render"),
     *("models", "architectures", "provenance", "graph", "settings", "errors"),
 )
 """From the top of the house to its foundation."""

@@ -376,7 +376,6 @@ def logits_tensor(evidence: tuple[Evidence, ...], made: Anchor, leaf: str = "log
         ),
         evidence=evidence,
         aliases=names("logits", "logits") if end else (),
-        sharded="vocab",
     )
 
 

@@ -1457,10 +1457,10 @@ def _unembedding() -> tuple[Node, ...]:
             description="A score for every token of the vocabulary, at every position computed.",
             explanation=(
                 "Softmax makes probabilities of them. Row t scores the token at position t + 1. Generation libraries "
-                "often keep the last row only; this is what the code computes."
+                "often keep the last row only; this is what the code computes. Split over several processes, each "
+                "scores its part of the vocabulary, and the code brings the scores together on all of them."
             ),
             evidence=evidence + MODEL,
             aliases=_hook_names("logits", "logits"),
-            sharded="vocab",
         ),
     )  # fmt: skip

@@ -8,15 +8,17 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from atlas.cli import logs
 from atlas.cli.options import settings, settings_options
+from atlas.cli.ranks import ending, follow, linger
 from atlas.cli.terminal import note, require_positions, stages
 from atlas.errors import EnvironmentUnfit
+from atlas.runtime.distributed.place import Place
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,12 +34,19 @@ def command(**given: Any) -> int:
     """Serve the pages and the API, with live values.
 
     The pages are there at once; the default weights are fetched and loaded beside them. Ctrl+C stops the server.
+
+    \b
+    A model that is too large for one process is split over several, here or on several machines:
+    torchrun --nproc-per-node N -m atlas serve --checkpoint MODEL=PATH
     """
     chosen = settings(given)
+    place = Place.here()
     require_positions()
+    if place is not None and not place.serves:
+        return follow(chosen, place)
     require_a_gate(chosen)
     with closing(listen(chosen.host, chosen.port)) as listening:
-        serve(chosen, listening)
+        serve(chosen, listening, place)
     return 0
 
 
@@ -86,8 +95,11 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(chosen: Settings, listening: socket.socket) -> None:
-    """Serve until interrupted. Raises `AssetMissing`, `DeclarationError`, `EnvironmentUnfit`."""
+def serve(chosen: Settings, listening: socket.socket, place: Place | None = None) -> None:
+    """Serve until interrupted; with a `place` as rank 0 of several processes.
+
+    Raises `AssetMissing`, `DeclarationError`, `EnvironmentUnfit`, and what ended a model that was split.
+    """
     import uvicorn
 
     from atlas.catalog import open_catalog
@@ -99,12 +111,14 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
         """Tells the backend first, so that streams end and nothing new begins while connections close."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if place is not None:
+                await linger(backend, chosen.drain_seconds)
             backend.drain()
             await super().shutdown(sockets)
 
     logs.set_up(chosen.log_level, chosen.log_format)
     catalog = open_catalog(chosen.data_dir)
-    backend = Backend(chosen, catalog)
+    backend = Backend(chosen, catalog, place)
     server = Server(
         uvicorn.Config(
             create_app(chosen, catalog=catalog, backend=backend),
@@ -123,10 +137,14 @@ def serve(chosen: Settings, listening: socket.socket) -> None:
             _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
             stages(lambda: backend.status),
             rechecks(chosen, catalog, lambda: backend.status.ready),
+            ending(server, backend, place, chosen.drain_seconds) if place is not None else nullcontext(),
         ):
             server.run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn has stopped in good order, and hands the signal on, whichever it was
         note("Stopped.")
+    lost = backend.status.error if backend.lost else None
+    if lost is not None:
+        raise lost
     if not server.started:
         raise EnvironmentUnfit("The server could not start.", "The lines above say why.")
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +27,10 @@ from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError, Conflict, NotFound, NotReady
 from atlas.runtime.admission import check_request, place_in_line, require_a_place
 from atlas.runtime.captures import Captured, Captures, Wanted, checked
+from atlas.runtime.distributed.group import Group
+from atlas.runtime.distributed.liveness import GroupLost
+from atlas.runtime.distributed.member import gather_together, load_together
+from atlas.runtime.distributed.place import Place
 from atlas.runtime.journal import Journal
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 from atlas.runtime.roster import Roster, Status
@@ -54,7 +58,8 @@ class Engine:
     """One thread, its models and its runs.
 
     With `demonstrate` it makes a run by itself as soon as it can. Runs are kept in the data directory's journal, and
-    those that are unfinished there go on; a process that is not the server has a `journal` of its own.
+    those that are unfinished there go on; a process that is not the server has a `journal` of its own. With a `place`
+    among several processes the models are split over them, and this one leads.
     """
 
     def __init__(
@@ -65,17 +70,23 @@ class Engine:
         *,
         demonstrate: bool = True,
         journal: Path | None = None,
+        place: Place | None = None,
     ) -> None:
         self.settings = settings
         self.catalog = catalog
         self.status = status or Status()
         self.demonstrations: dict[str, str] = {}
         self._demonstrate = demonstrate
+        self.place = place
+        self.group: Group | None = None
+        self.lost = threading.Event()
+        """Set once the models cannot run any more, since a rank is gone."""
         self._roster = Roster(settings, catalog, self.status)
         self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
         self._shelf = Shelf(self.journal, self._roster.runners.get)
         self._turns: deque[Run] = deque()
         self._requests: deque[Waiting] = deque()
+        self._unanswered: set[Future[Any]] = set()
         self._captures = Captures()
         self.tallies = Tallies()
         self._lock = threading.RLock()
@@ -202,7 +213,7 @@ class Engine:
                         yield self.view(identity).model_copy(update={"status": "cancelled"})
                     return
                 yield self.view(identity)
-                if run.status in FINISHED or self._stopping:
+                if run.status in FINISHED or self._stopping or self.lost.is_set():
                     return
                 await changed.wait()
         finally:
@@ -281,9 +292,43 @@ class Engine:
         with self._wake:
             if self._stopping:
                 raise NotReady("The server is stopping.", "Ask again when it is back.")
+            if self.lost.is_set():
+                self._roster.require_ready()
+            self._unanswered.add(future)
+            future.add_done_callback(self._unanswered.discard)
             self._requests.append(waiting)
             self._wake.notify_all()
         return future
+
+    def lose(self, error: GroupLost) -> None:
+        """The models cannot run any more: whoever waits is told why, and so is whoever asks from now on.
+
+        Runs stay as they are in the journal, and go on at the next start. The engine's own thread may still be waiting
+        for a rank that never answers, so nothing here waits for it.
+        """
+        with self._wake:
+            self.status.ready, self.status.error, self.status.stage = False, error, "failed"
+            self.lost.set()
+            unanswered = list(self._unanswered)
+            for run in self._shelf:
+                run.tell()
+            self._wake.notify_all()
+        for future in unanswered:
+            self._settle(future, failure=error)
+
+    def _settle(self, future: Future[Made], made: Made | None = None, failure: AtlasError | None = None) -> None:
+        """Give whoever asked an answer, once. One who has left gets none."""
+        with self._lock:
+            if future not in self._unanswered:
+                return
+            self._unanswered.discard(future)
+            if not future.set_running_or_notify_cancel():
+                return
+        if failure is not None:
+            future.set_exception(failure)
+        else:
+            assert made is not None
+            future.set_result(made)
 
     # --- the engine's thread
 
@@ -292,30 +337,46 @@ class Engine:
             self._load()
         except AtlasError as error:
             log.error("The engine could not start: %s", error)
-            self._roster.failed(error)
+            self._fail(error)
             return
         except Exception as error:  # whatever went wrong, the pages go on and say so
             log.exception("The engine could not start")
-            self._roster.failed(NotReady(f"The engine could not start: {error!r}.", "See the server's log."))
+            self._fail(NotReady(f"The engine could not start: {error!r}.", "See the server's log."))
             return
         while True:
             with self._wake:
-                while not (self._requests or self._turns or self._stopping):
+                while not (self._requests or self._turns or self._stopping or self.lost.is_set()):
                     self._wake.wait()
-                if self._stopping:
+                if self._stopping or self.lost.is_set():
                     break
             self._answer()
             self._advance()
         self._stop()
 
+    def _fail(self, error: AtlasError) -> None:
+        self._roster.failed(error)
+        if self.place is not None:
+            if self.group is not None:
+                self.group.liveness.leave(str(error))
+            self.lost.set()
+
     def _load(self) -> None:
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
-        self._roster.load()
+        if self.place is None:
+            self._roster.load()
+        else:
+            self.group = self._roster.group = gather_together(
+                self.place, self.settings, self.catalog, self._roster.progress
+            )
+            self.group.liveness.tell(self.lose)
+            load_together(self.group, self._roster)
         # What has been loaded stays: the garbage collector need not look at it in every pass.
         gc.collect()
         gc.freeze()
         with self._lock:
+            if self.lost.is_set():
+                self._roster.require_ready()
             self.status.ready = True
             self._turns.extend(self._shelf.unfinished())
         self._roster.progress("ready", 1.0)
@@ -350,6 +411,9 @@ class Engine:
         except _Cancelled:
             if run.cancelled:
                 self._finish(run, "cancelled")
+            return
+        except GroupLost as error:  # the run is none the worse for it
+            self.lose(error)
             return
         except AtlasError as error:
             run.error = error
@@ -470,18 +534,15 @@ class Engine:
                 made = make(known, memory)
                 self.tallies.replays.observe(time.perf_counter() - started)
                 self.tallies.kept.labels("replayed").inc()
+        except GroupLost as error:
+            self.lose(error)
+            failure = error
         except AtlasError as error:
             failure = error
         except Exception as error:  # the engine must go on
             log.exception("A tensor of the run %s could not be made", run.id)
             failure = AtlasError(f"The tensor could not be made: {error!r}.", "See the server's log.")
-        if not future.set_running_or_notify_cancel():
-            return
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            assert made is not None
-            future.set_result(made)
+        self._settle(future, made, failure)
 
     def _memory_for(self, run: Run, wanted: Wanted, again: Waiting) -> Memory | None:
         """The memory that a replay needs, or None: then `again` is served once it is there."""
@@ -560,6 +621,8 @@ class Engine:
                 run.tell()
         for request in waiting:
             request.serve()
+        if self.group is not None:
+            self.group.close()
 
     def model_of(self, identity: str) -> Model:
         """The model that a run ran."""

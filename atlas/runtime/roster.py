@@ -10,16 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from atlas.catalog import Catalog
+from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError, NoCheckpoint, NotReady
 from atlas.runtime.adoption import adopt
-from atlas.runtime.checkpoints import open_checkpoint
-from atlas.runtime.placement import chosen_placement
+from atlas.runtime.checkpoints import Checkpoint, open_checkpoint
+from atlas.runtime.placement import IN_FULL, chosen_placement
 from atlas.runtime.references.base import ReferenceRunner
 from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
 from atlas.settings import Settings
+
+if TYPE_CHECKING:
+    from atlas.runtime.distributed.group import Group
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +39,13 @@ class Status:
 
 
 class Roster:
-    """The runners by model, and how far opening them has come."""
+    """The runners by model, and how far opening them has come. With a `group` each is split over its ranks."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, status: Status) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, status: Status, group: Group | None = None) -> None:
         self.settings = settings
         self.catalog = catalog
         self.status = status
+        self.group = group
         self._runners: dict[str, ReferenceRunner] = {}
         self._refused: dict[str, AtlasError] = {}
 
@@ -77,6 +82,8 @@ class Roster:
 
     def require_ready(self) -> None:
         """Raises `NotReady` that says how far it is, or why it failed."""
+        if isinstance(self.status.error, NotReady):
+            raise self.status.error
         if self.status.error is not None:
             raise NotReady(f"No model could be loaded: {self.status.error.detail}", self.status.error.hint)
         if not self.status.ready:
@@ -121,8 +128,7 @@ class Roster:
             model = self.catalog.small(architecture)
             self.progress(f"building {model.name}", None)
             try:
-                module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
-                self._runners[model.id] = module.Runner(model, untrained(model))
+                self._runners[model.id] = self._built(model, untrained(model))
             except AtlasError as error:
                 log.error("%s: %s", model.name, error)
                 self._refused[model.id] = error
@@ -136,10 +142,19 @@ class Roster:
             path,
             self.settings.data_dir,
             self.progress,
-            self.settings.weights_in_memory,
-            chosen_placement(self.settings),
+            self.settings.weights_in_memory if self.group is None else 0,
+            chosen_placement(self.settings) if self.group is None else IN_FULL,
         )
         model = adopt(self.catalog, identity, checkpoint)
         self.progress(f"building the reference model of {model.name}", None)
+        self._runners[identity] = self._built(model, checkpoint)
+
+    def _built(self, model: Model, checkpoint: Checkpoint) -> ReferenceRunner:
+        """The reference with these weights in it, or this process's share of it."""
+        if self.group is not None:
+            from atlas.runtime.distributed.loading import split
+
+            return split(self.group, model, checkpoint, chosen_placement(self.settings))
         module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
-        self._runners[identity] = module.Runner(model, checkpoint)
+        runner: ReferenceRunner = module.Runner(model, checkpoint)
+        return runner

@@ -17,6 +17,7 @@ from atlas.errors import AtlasError, NotReady
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
+    from atlas.runtime.distributed.place import Place
     from atlas.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -33,11 +34,12 @@ class Progress:
 
 
 class Backend:
-    """Owns the engine for the time that the server runs."""
+    """Owns the engine for the time that the server runs. `place` is this process's among those of a split model."""
 
-    def __init__(self, settings: Settings, catalog: Catalog) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, place: Place | None = None) -> None:
         self.settings = settings
         self.catalog = catalog
+        self.place = place
         self._engine: Engine | None = None
         self._failed: AtlasError | None = None
         self._closed = False
@@ -77,8 +79,13 @@ class Backend:
         with self._lock:
             if self._closed:
                 return
-            self._engine = Engine(self.settings, self.catalog)
+            self._engine = Engine(self.settings, self.catalog, place=self.place)
             self._engine.start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether a model that was split over several ranks cannot run any more."""
+        return self._engine is not None and self._engine.lost.is_set()
 
     @property
     def status(self) -> Progress:

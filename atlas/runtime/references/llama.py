@@ -76,7 +76,7 @@ def load_reference(model: Model) -> Loaded:
     return Loaded(module, source.module)
 
 
-def _transformer(loaded: Loaded, config: Config, batch: int, positions: int) -> Any:
+def constructed(loaded: Loaded, config: Config, batch: int, positions: int) -> Any:
     """The reference's model, with weights as they were allocated."""
     arguments = {name: config[name] for name in ARGUMENTS if config.get(name) is not None}
     args_module = importlib.import_module("llama_models.llama3.args")
@@ -118,10 +118,19 @@ class Runner(ReferenceRunner):
     def context_length(self) -> int:
         return min(int(self.checkpoint.config["context_length"] or LONGEST), LONGEST)
 
-    def _build(self) -> Any:
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads that this process computes."""
+        return self.model.architecture.sizes["kv_heads"]
+
+    def _constructed(self) -> tuple[Any, Recording]:
+        """The reference's model, its weights not set, and what it computed meanwhile."""
         with Recorder(self.sites(self.captured_nodes("build"))) as recorder:
-            transformer = _transformer(self.loaded, self.checkpoint.config, 1, self.context_length)
-        self.built = recorder.recording
+            transformer = constructed(self.loaded, self.checkpoint.config, 1, self.context_length)
+        return transformer, recorder.recording
+
+    def _build(self) -> Any:
+        transformer, self.built = self._constructed()
         try:
             transformer.load_state_dict(dict(self.checkpoint.tensors), strict=True, assign=True)
         except RuntimeError as error:
@@ -137,7 +146,7 @@ class Runner(ReferenceRunner):
     def memory(self, capacity: int, *, cache: bool = True) -> Memory:
         sizes = self.model.architecture.sizes
         layers = range(self.n_layers if cache else 0)
-        rows, placed = (1, capacity, sizes["kv_heads"], sizes["head_dim"]), self.placed
+        rows, placed = (1, capacity, self.kv_heads, sizes["head_dim"]), self.placed
         return Memory(
             residual=torch.empty(self.n_layers + 1, capacity, sizes["d_model"], **placed),
             keys=[torch.zeros(rows, **placed) for _ in layers],
@@ -228,7 +237,7 @@ class Runner(ReferenceRunner):
         sizes = self.model.architecture.sizes
         pair = []
         for kept in (memory.keys, memory.values):
-            rows = torch.empty(1, work.stop, sizes["kv_heads"], sizes["head_dim"], **self.placed)
+            rows = torch.empty(1, work.stop, self.kv_heads, sizes["head_dim"], **self.placed)
             if kept:
                 rows[:, : work.start] = kept[layer][:, : work.start]
             pair.append(rows)
@@ -270,9 +279,7 @@ class TrueSizeRunner(TrueSize):
         built = Recorder(watched.sites(watched.captured_nodes("build")))
         passed = Recorder(watched.sites(watched.captured_nodes("pass")))
         with built:  # no block and one token: what is left depends on no weight, those of the token aside
-            hollow = _transformer(
-                watched.loaded, {**model.config, "n_layers": 0, "vocab_size": 1}, 1, before + computed
-            )
+            hollow = constructed(watched.loaded, {**model.config, "n_layers": 0, "vocab_size": 1}, 1, before + computed)
         with torch.inference_mode(), passed:
             hollow(torch.zeros(1, computed, dtype=torch.long), before)
         return Recording({**built.recording.values, **passed.recording.values})
@@ -282,7 +289,7 @@ class TrueSizeRunner(TrueSize):
         super().__init__(model, load_reference(model))
 
     def _build(self) -> Mapping[str, torch.Tensor]:
-        self._transformer = _transformer(self.loaded, self.model.config, MOST_TRACED, MOST_TRACED)
+        self._transformer = constructed(self.loaded, self.model.config, MOST_TRACED, MOST_TRACED)
         return dict(self._transformer.named_parameters())
 
     def _blocks(self) -> nn.ModuleList:

@@ -1,0 +1,80 @@
+"""`atlas serve` as one of several processes: the ranks that do not serve, and how rank 0 ends when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from atlas.cli import logs
+from atlas.cli.terminal import note
+from atlas.errors import AtlasError
+from atlas.runtime.distributed.place import Place
+from atlas.settings import Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+
+NOTICING = 0.6
+"""Seconds in which a rank that ended is noticed: a launcher tells the others to end at the same moment."""
+
+
+class _Status(Protocol):
+    @property
+    def error(self) -> AtlasError | None: ...
+
+
+class Losing(Protocol):
+    """What can lose a rank: the web's backend."""
+
+    @property
+    def lost(self) -> bool: ...
+    @property
+    def status(self) -> _Status: ...
+
+
+def follow(chosen: Settings, place: Place) -> int:
+    """Do as rank 0 says until it ends; the exit code. Raises `DeclarationError`."""
+    from atlas.catalog import open_catalog
+    from atlas.runtime.distributed.member import run_member
+
+    logs.set_up(chosen.log_level, chosen.log_format)
+    return run_member(place, chosen, open_catalog(chosen.data_dir), note)
+
+
+async def linger(backend: Losing, seconds: float) -> None:
+    """Where a rank is lost, go on telling readers so for a while: the launcher may be starting all of them again."""
+    for _ in range(10):
+        if backend.lost:
+            await asyncio.sleep(seconds)
+            return
+        await asyncio.sleep(NOTICING / 10)
+
+
+@contextmanager
+def ending(server: uvicorn.Server, backend: Losing, place: Place, seconds: float) -> Iterator[None]:
+    """While entered, stop the server where it can do no more: the start failed, or the launcher starts all again."""
+    from atlas.errors import NotReady
+
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            if not backend.lost:
+                continue
+            started = isinstance(backend.status.error, NotReady)
+            if started and not place.restarts:
+                return  # pages go on, and say what is lost, until somebody stops the server
+            over.wait(seconds if started else 0)
+            server.should_exit = True
+            return
+
+    thread = threading.Thread(target=watch, name="ranks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,266 @@
+"""Rank 0's side of a split model: a runner like any other, which has the other ranks do what it does.
+
+Every rank runs the same part of the same pass at the same time, in step through the reference's own collectives. What
+a pass computes stays where it is computed; a tensor comes to rank 0 when somebody asks, as much of it as was asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from atlas.runtime.checkpoints import Checkpoint
+from atlas.runtime.distributed.group import Group
+from atlas.runtime.distributed.shares import (
+    Index,
+    Piece,
+    everything_of,
+    pieces,
+    sharded_axis,
+    share_of,
+    split_axes,
+    whole_shape,
+)
+from atlas.runtime.expressions import is_expression
+from atlas.runtime.recorder import Recording, Site
+from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint
+
+Cut = Callable[[tuple[int, ...]], Sequence[Index]]
+"""Given the shape of a tensor: which part of it is wanted."""
+
+
+@dataclass(eq=False)
+class SplitMemory(Memory):
+    """Rank 0's share of what is kept of a run; the others know theirs by its number."""
+
+    number: int = 0
+    capacity: int = 0
+    cached: bool = True
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a model is split: over how many ranks, and along which axes, each with its size."""
+
+    world: int
+    axes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """One value as rank 0 has it (`own`), and the parts to put together, in the order of the ranks."""
+
+    key: str
+    layer: int | None
+    turn: int
+    own: torch.Tensor
+    parts: list[Piece]
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What the other ranks are told."""
+        theirs = {piece.rank: [_written(entry) for entry in piece.own] for piece in self.parts if piece.rank}
+        return {"key": self.key, "layer": self.layer, "turn": self.turn, "of": theirs}
+
+
+class SplitRunner(ReferenceRunner):
+    """A model of which each rank has a share. `checkpoint` is whole, mapped from its file."""
+
+    def __init__(self, own: ReferenceRunner, checkpoint: Checkpoint, group: Group) -> None:
+        """`own` runs rank 0's share."""
+        super().__init__(own.model, checkpoint, own.loaded)
+        self.built = own.built
+        self.own = own
+        self.group = group
+        sizes = own.model.architecture.sizes
+        self.splitting = Splitting(group.world, {axis: sizes[axis] for axis in split_axes(own.model)})
+        self._numbers = itertools.count(1)
+        self._freed: list[int] = []
+
+    @property
+    def context_length(self) -> int:
+        return self.own.context_length
+
+    def memory(self, capacity: int, *, cache: bool = True) -> Memory:
+        share = self.own.memory(capacity, cache=cache)
+        memory = SplitMemory(
+            share.residual, share.keys, share.values, number=next(self._numbers), capacity=capacity, cached=cache
+        )
+        weakref.finalize(memory, self._freed.append, memory.number)
+        return memory
+
+    def forward(self, work: Pass, memory: Memory, safe_point: SafePoint | None = None) -> torch.Tensor:
+        self._tell("pass", work, memory, stops=safe_point is not None)
+
+        def stopping(layer: int) -> None:
+            assert safe_point is not None
+            try:
+                safe_point(layer)
+            except BaseException:
+                self.group.tell({"do": "abandon"})
+                raise
+            self.group.tell({"do": "go on"})
+
+        given_up: list[BaseException] = []
+
+        def noted(layer: int) -> None:
+            try:
+                stopping(layer)
+            except BaseException as reason:
+                given_up.append(reason)
+                raise
+
+        with self.group.together():
+            try:
+                return self.own.forward(work, memory, noted if safe_point is not None else None)
+            except BaseException as error:
+                if error not in given_up:
+                    raise
+        raise given_up[0]
+
+    def capture(self, work: Pass, memory: Memory, sites: Iterable[Site]) -> tuple[torch.Tensor, Recording]:
+        sites = list(sites)
+        self._tell("capture", work, memory, sites=[site.key for site in sites])
+        with self.group.together():
+            logits, recording = self.own.capture(work, memory, sites)
+        return logits, self._brought_together(recording)
+
+    def replay(self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: Iterable[Site]) -> Recording:
+        if part == "build":
+            return self.built
+        return self._brought_together(self._replayed(work, memory, part, layer, list(sites)))
+
+    def portion(
+        self,
+        work: Pass,
+        memory: Memory,
+        part: Part,
+        layer: int | None,
+        path: str,
+        rank: int | None,
+        cut: Cut | None,
+    ) -> torch.Tensor | None:
+        """Some of one tensor of a pass, and only that is moved: what `cut` names; with `rank` of that rank's share.
+
+        None where the pass does not compute it. What `cut` raises is raised.
+        """
+        if part == "build":
+            values = self.built.values.get((path, layer))
+            return None if not values else _cut(values[-1], cut)
+        recording = self._replayed(work, memory, part, layer, self.sites([path]))
+        try:
+            values = recording.values.get((path, layer), [])
+            if not values:
+                return None
+            if path in recording.joined:
+                turns = [self._transfer(path, layer, at, value, rank) for at, value in enumerate(values)]
+                return _cut(torch.cat(self._moved(turns)), cut)
+            return self._moved([self._transfer(path, layer, len(values) - 1, values[-1], rank, cut)])[0]
+        finally:
+            self._drop()
+
+    def weight(self, name: str) -> torch.Tensor:
+        found = self.checkpoint.tensors.get(name)
+        if found is None:
+            return self.own.weight(name)  # which says that there is none
+        return found.to(self.checkpoint.placement.dtype)
+
+    def weight_share(self, path: str, name: str, rank: int) -> torch.Tensor:
+        """The share that a rank has of a parameter, read from the file."""
+        return share_of(self.weight(name), sharded_axis(self.model, path), rank, self.group.world)
+
+    def axis(self, key: str) -> int | None:
+        """Which axis of a value is split: a node's as declared, an expression's where a node is declared there."""
+        if not is_expression(key):
+            return sharded_axis(self.model, key)
+        axes = {sharded_axis(self.model, node) for node in self.expressions.find(key).nodes}
+        return axes.pop() if len(axes) == 1 else None
+
+    # --- how
+
+    def _replayed(self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: list[Site]) -> Recording:
+        self._tell("replay", work, memory, part=part, layer=layer, sites=[site.key for site in sites])
+        with self.group.together():
+            return self.own.replay(work, memory, part, layer, sites)
+
+    def _tell(self, what: str, work: Pass, memory: Memory, **more: Any) -> None:
+        assert isinstance(memory, SplitMemory)
+        freed = [self._freed.pop() for _ in range(len(self._freed))]
+        self.group.tell(
+            {
+                "do": what,
+                "model": self.model.id,
+                "memory": [memory.number, memory.capacity, memory.cached],
+                "tokens": work.tokens,
+                "start": work.start,
+                "freed": freed,
+                **more,
+            }
+        )
+
+    def _brought_together(self, recording: Recording) -> Recording:
+        """All values whole. What is not split is rank 0's."""
+        planned = [
+            self._transfer(key, layer, turn, value)
+            for (key, layer), values in recording.values.items()
+            for turn, value in enumerate(values)
+        ]
+        brought = iter(self._moved(planned))
+        whole = Recording(joined=recording.joined)
+        for place, values in recording.values.items():
+            whole.values[place] = [next(brought) for _ in values]
+        self._drop()
+        return whole
+
+    def _transfer(
+        self, key: str, layer: int | None, turn: int, own: torch.Tensor, rank: int | None = None, cut: Cut | None = None
+    ) -> _Transfer:
+        """What to bring together of one value: all of it, or what is wanted, from the ranks that have it."""
+        axis, world = self.axis(key), self.group.world
+        if rank is not None:
+            index = everything_of(own.shape) if cut is None else tuple(cut(tuple(own.shape)))
+            (piece,) = pieces(own.shape, index, None, 1)
+            parts = [piece if axis is None else replace(piece, rank=rank)]
+        else:
+            shape = whole_shape(own.shape, axis, world)
+            parts = pieces(shape, everything_of(shape) if cut is None else tuple(cut(shape)), axis, world)
+        return _Transfer(key, layer, turn, own, parts)
+
+    def _moved(self, transfers: Sequence[_Transfer]) -> list[torch.Tensor]:
+        """Have the other ranks send their parts, and put all together."""
+        wanted = [transfer.wanted for transfer in transfers if any(piece.rank for piece in transfer.parts)]
+        if wanted:
+            self.group.tell({"do": "give", "wanted": wanted})
+        moved = []
+        for transfer in transfers:
+            own, parts = transfer.own, transfer.parts
+            arrived = [
+                own[piece.own].cpu() if piece.rank == 0 else self.group.receive(piece.rank, piece.shape, own.dtype)
+                for piece in parts
+            ]
+            if len(parts) == 1:
+                moved.append(arrived[0])
+                continue
+            result = torch.empty([entry.stop for entry in parts[-1].place], dtype=own.dtype)
+            for piece, tensor in zip(parts, arrived, strict=True):
+                result[piece.place] = tensor
+            moved.append(result)
+        return moved
+
+    def _drop(self) -> None:
+        """Have the others forget what they recorded last."""
+        self.group.tell({"do": "drop"})
+
+
+def _cut(tensor: torch.Tensor, cut: Cut | None) -> torch.Tensor:
+    return tensor if cut is None else tensor[tuple(cut(tuple(tensor.shape)))]
+
+
+def _written(entry: Index) -> int | list[int]:
+    return entry if isinstance(entry, int) else [entry.start, entry.stop]
