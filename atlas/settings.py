@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     requests_per_minute: int = Field(6000, ge=0, description="Most requests of one client in a minute; 0: no limit.")
     request_seconds: int = Field(120, ge=1, description="Longest that an answer may take to begin, in seconds.")
     drain_seconds: int = Field(5, ge=0, description="Longest that work under way may go on when told to stop.")
+    rank_seconds: int = Field(
+        10, ge=2, description="Longest that a rank of a split model may be silent before it counts as lost, in seconds."
+    )
     memory_budget: int = Field(2 << 30, ge=1 << 20, description="Memory of all live runs together, in bytes.")
     checkpoint: Annotated[tuple[CheckpointChoice, ...], NoDecode] = Field(
         (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."
