@@ -14,11 +14,16 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+FILES = (".gguf", ".safetensors", ".pth", ".atlas")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?", re.ASCII)
 MODEL_ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
 
 class CheckpointChoice(BaseModel):
-    """A reader's own weights: where they are, and the catalogue id of the model that they are for, old or new."""
+    """A reader's own weights: where they are, and the catalogue id of the model that they are for, old or new.
+
+    A `path` that is not there may be the name of a model on the hub, `OWNER/NAME` or `OWNER/NAME@REVISION`.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,7 +38,9 @@ class CheckpointChoice(BaseModel):
         """
         model, equals, path = text.partition("=")
         if not equals or "/" in model:
-            model, path = re.sub(r"[^a-z0-9]+", "-", Path(text).stem.lower()).strip("-"), text
+            # `.` ends what comes before a file's kind, and belongs to the names of directories and repositories.
+            name = Path(text).stem if Path(text).suffix.lower() in FILES else Path(text).name.partition("@")[0]
+            model, path = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), text
         if not path:
             raise ValueError(f"{text!r} names no file; write MODEL=PATH or PATH")
         if not MODEL_ID.fullmatch(model):
@@ -82,7 +89,9 @@ class Settings(BaseSettings):
     )
     memory_budget: int = Field(2 << 30, ge=1 << 20, description="Memory of all live runs together, in bytes.")
     checkpoint: Annotated[tuple[CheckpointChoice, ...], NoDecode] = Field(
-        (), description=f"Weights of your own, as [MODEL=]PATH. Several in the variable are joined by {os.pathsep!r}."
+        (),
+        description="Weights of your own, as [MODEL=]PATH: a GGUF file, a directory, or OWNER/NAME of the hub. "
+        f"Several in the variable are joined by {os.pathsep!r}.",
     )
     untrained: bool = Field(
         False,

@@ -26,6 +26,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/models/My Model_v1.5.gguf", "my-model-v1-5", "/models/My Model_v1.5.gguf"),
         ("./a=b.gguf", "a-b", "a=b.gguf"),
         ("weights.safetensors", "weights", "weights.safetensors"),
+        ("Maker/Model-3.2-1B@v1.0", "model-3-2-1b", "Maker/Model-3.2-1B@v1.0"),
     ],
 )
 def test_a_checkpoint_is_named_or_takes_its_files_name(text: str, model: str, path: str) -> None:

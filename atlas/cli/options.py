@@ -12,11 +12,14 @@ from pydantic import ValidationError
 from pydantic_core import PydanticUndefined
 
 from atlas.errors import BadRequest
-from atlas.settings import CheckpointChoice, Settings
+from atlas.settings import HUB_ID, CheckpointChoice, Settings
 
 
 class _Checkpoint(click.ParamType[CheckpointChoice]):
-    """`[MODEL=]PATH` of a file or directory that is there. Several in the variable are split as paths are."""
+    """`[MODEL=]PATH` of a file or directory that is there, or of what may be on the hub.
+
+    Several in the variable are split as paths are.
+    """
 
     name = "[MODEL=]PATH"
     envvar_list_splitter = os.pathsep
@@ -28,7 +31,7 @@ class _Checkpoint(click.ParamType[CheckpointChoice]):
             choice = CheckpointChoice.parse(value)
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
-        if not choice.path.exists():
+        if not choice.path.exists() and not HUB_ID.fullmatch(str(choice.path)):
             self.fail(f"there is no {str(choice.path)!r}.", param, ctx)
         return choice
 

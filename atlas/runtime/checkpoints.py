@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
@@ -138,11 +138,21 @@ def open_checkpoint(
     in_memory: int = 0,
     placement: Placement = IN_FULL,
 ) -> Checkpoint:
-    """Opens a checkpoint; the first time it is converted, and the copy kept in `data_dir`.
+    """Opens a checkpoint: a file, a directory, or `OWNER/NAME` of the hub, which is brought first.
+
+    A file is converted the first time, and the copy kept in `data_dir`.
 
     Weights of at most `in_memory` bytes are read into memory, so that nothing done to the copy matters any more.
     Raises CheckpointError if the file cannot be used or does not fit, StorageError if the copy cannot be written.
     """
+    if not path.exists():
+        from atlas.runtime.hub import bring, is_hub_id
+
+        if is_hub_id(path):
+            return replace(
+                open_checkpoint(bring(path, placement, progress), data_dir, progress, in_memory, placement),
+                name=path.name,
+            )
     if path.is_dir():
         # Reading one may need transformers, which most do not.
         from atlas.runtime.hugging_face_directory import open_directory
