@@ -1,6 +1,9 @@
 // The search overlay: `/` or Ctrl-K opens it; answers come as one types; arrows and Enter go there.
 // Without it, the form in the bar leads to the plain page with the same answers.
 
+import { pageAddress } from "./address.js";
+import { request } from "./live/api.js";
+
 const WAIT = 90; // ms after a keystroke
 
 export function search() {
@@ -27,7 +30,7 @@ export function search() {
   const show = hits => {
     list.replaceChildren(...hits.map((hit, index) => {
       const link = element("a", "hit");
-      link.href = hit.href;
+      link.href = pageAddress(hit.href);
       link.id = `hit-${index}`;
       link.tabIndex = -1;
       link.setAttribute("role", "option");
@@ -60,7 +63,7 @@ export function search() {
     const address = new URLSearchParams({ q: query, model });
     if (here.get("view")) address.set("view", here.get("view"));
     try {
-      const answer = await fetch(`/api/search?${address}`);
+      const answer = await request(`/api/search?${address}`);
       const body = await answer.json();
       if (mine !== asked) return;
       if (!answer.ok) throw new Error(body.detail);

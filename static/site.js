@@ -4,10 +4,12 @@ import { diagrams } from "./diagram.js";
 import { keys } from "./keys.js";
 import { lights } from "./lights.js";
 import { menus } from "./menus.js";
+import { fillSearch, followCode, route } from "./published/router.js";
 import { search } from "./search.js";
 import { theme } from "./theme.js";
 
 document.documentElement.classList.add("scripted");
+route();
 theme();
 lights();
 diagrams();
@@ -15,3 +17,5 @@ menus();
 copyButtons();
 search();
 keys();
+followCode();
+fillSearch();

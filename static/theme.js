@@ -1,4 +1,7 @@
-// The switch between light and dark. The choice is a cookie, so the server writes it into the page and nothing flashes.
+// The switch between light and dark. The choice is a cookie, so the server writes it into the page and nothing flashes;
+// a published page reads it by itself.
+
+import { root as published } from "./address.js";
 
 const YEAR = 31536000;
 
@@ -6,14 +9,20 @@ export function theme() {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const system = matchMedia("(prefers-color-scheme: dark)");
+  if (published !== null) show(/(?:^|;\s*)theme=(light|dark)(?:;|$)/.exec(document.cookie)?.[1] ?? "");
   button?.addEventListener("click", () => {
     const shown = root.dataset.theme || (system.matches ? "dark" : "light");
     const wanted = shown === "dark" ? "light" : "dark";
     const byItself = wanted === (system.matches ? "dark" : "light");
-    if (byItself) delete root.dataset.theme;
-    else root.dataset.theme = wanted;
+    show(byItself ? "" : wanted);
     document.cookie = `theme=${byItself ? "" : wanted}; path=/; max-age=${byItself ? 0 : YEAR}; samesite=lax`;
-    document.querySelector('meta[name="color-scheme"]').content = byItself ? "light dark" : wanted;
     document.dispatchEvent(new CustomEvent("atlas:theme", { detail: { theme: wanted } }));
   });
+
+  /** Shows a theme, or the system's where it is empty. */
+  function show(theme) {
+    if (theme) root.dataset.theme = theme;
+    else delete root.dataset.theme;
+    document.querySelector('meta[name="color-scheme"]').content = theme || "light dark";
+  }
 }

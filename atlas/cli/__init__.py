@@ -23,6 +23,8 @@ FAILED, UNFIT = 1, 2
 COMMANDS = {
     "serve": "Serve the pages and the API, with live values.",
     "run": "Run a prompt through a model; print its tokens, and a tensor's statistics.",
+    "build": "Write the atlas as a static site with recorded runs.",
+    "bundle": "Write a run with its tensors into one file, for who has no weights.",
     "check": "Check sources, shapes, edges, equations and weights by running them.",
     "sources": "List, fetch or verify the pinned sources.",
     "weights": "List or fetch the weights that can be fetched.",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import click
 from pydantic import ValidationError
@@ -34,6 +35,24 @@ class _Checkpoint(click.ParamType[CheckpointChoice]):
         if not choice.path.exists() and not HUB_ID.fullmatch(str(choice.path)):
             self.fail(f"there is no {str(choice.path)!r}.", param, ctx)
         return choice
+
+
+class ByteCount(click.ParamType[int]):
+    """A number of bytes as people write it: `500MB`, `2 GB`, `800kB`, `64MiB`, `1000000`."""
+
+    name = "SIZE"
+    units: ClassVar[Mapping[str, int]] = {
+        **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
+        **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", str(value).strip())
+        if match is None or match[2].lower() not in self.units:
+            self.fail(f"{value!r} is no size; write it as 500MB or 2GB.", param, ctx)
+        return int(float(match[1]) * self.units[match[2].lower()])
 
 
 class _Readable(click.ParamType[str]):

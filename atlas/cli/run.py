@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from atlas.catalog import Catalog, open_catalog
+from atlas.cli.engines import finished_run, ready_engine
 from atlas.cli.options import own_option, settings, settings_options
-from atlas.cli.terminal import require_positions, stages, table
-from atlas.errors import AtlasError, BadRequest, StorageError
+from atlas.cli.terminal import require_positions, table
+from atlas.errors import BadRequest, StorageError
 from atlas.graph.axes import VIEWS
 from atlas.graph.nodes import Quantity
 from atlas.settings import Settings
@@ -24,7 +21,6 @@ from atlas.settings import Settings
 if TYPE_CHECKING:
     from atlas.inspection.answers import Stats
     from atlas.runtime.captures import Captured
-    from atlas.runtime.engine import Engine
     from atlas.runtime.runs import RunView
 
 
@@ -89,14 +85,14 @@ def command(
         raise StorageError(f"Could not write {out}: there is no directory {out.parent}.", "Choose another --out.")
     catalog = open_catalog(chosen.data_dir)
     _look_up(catalog, chosen, model, node)
-    with _engine(catalog, chosen) as engine:
+    with ready_engine(catalog, chosen) as engine:
         from atlas.runtime.runs import RunRequest
 
         ids = tuple(engine.tokens(model, prompt, add_bos))
         request = RunRequest(
             model=model, token_ids=ids, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
         )
-        run = _finished(engine, engine.submit(request).id)
+        run = finished_run(engine, engine.submit(request).id)
         click.echo(_tokens(run))
         if node is not None:
             captured = engine.request(run.id, [node], view, layer, step).result()[node]
@@ -116,39 +112,6 @@ def _look_up(catalog: Catalog, chosen: Settings, model: str, node: str | None) -
         raise BadRequest(
             f"{node!r} is of the kind {found.kind}, which has no values of its own.", f"Give a tensor, {near}."
         )
-
-
-@contextmanager
-def _engine(catalog: Catalog, chosen: Settings) -> Iterator[Engine]:
-    """The engine, ready, for this one run."""
-    from atlas.runtime.engine import Engine
-
-    engine = Engine(chosen, catalog, demonstrate=False, journal=Path(":memory:"))
-    try:
-        with stages(lambda: engine.status):
-            engine.start()
-            while not engine.status.ready:
-                if engine.status.error is not None:
-                    raise engine.status.error
-                time.sleep(0.02)
-        yield engine
-    except BaseException:  # an interruption above all: nobody waits for what the engine does now
-        engine.close(timeout=0)
-        raise
-    engine.close()
-
-
-def _finished(engine: Engine, identity: str) -> RunView:
-    """Wait for a run. Raises what it failed of."""
-    while (run := engine.view(identity)).status in ("queued", "running"):
-        if sys.stderr.isatty():
-            click.echo(f"\r{len(run.tokens) - run.prompt_length} tokens generated ", err=True, nl=False)
-        time.sleep(0.05)
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", err=True, nl=False)
-    if run.error is not None:
-        raise AtlasError(run.error.detail, run.error.hint)
-    return run
 
 
 def _tokens(run: RunView) -> str:

@@ -51,6 +51,18 @@ def stages(now: Callable[[], Stage]) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def counted(what: str) -> Iterator[Callable[[int, int], None]]:
+    """While entered, a bar on stderr: gives what tells it how many of how many are done."""
+    with tqdm(unit=f" {what}", file=sys.stderr, disable=None, leave=False, dynamic_ncols=True) as bar:
+
+        def tell(done: int, whole: int) -> None:
+            bar.total = whole
+            bar.update(done - bar.n)
+
+        yield tell
+
+
 def table(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     """Rows in columns as wide as needed, two spaces between; the last column is not padded."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 
 from atlas.catalog import Catalog
 from atlas.errors import AtlasError, NotReady
+from atlas.graph.axes import View
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
@@ -129,6 +130,10 @@ class Backend:
     def demo_run(self, model: str = "") -> str | None:
         """The id of the demonstration run of a model (by default the default one), once there is one."""
         return None if self._engine is None else self._engine.demonstrations.get(model or self.live_model)
+
+    def recorded(self, model: str, node: str, view: View) -> str:  # noqa: ARG002
+        """What a recorded run, where only that is shown of a model, does not hold of a node."""
+        return ""
 
     @property
     def quantization(self) -> str | None:

@@ -65,7 +65,8 @@ class PlaceBar:
 class Frame:
     """The head of the document and the site bar. `theme` is empty where the system decides.
 
-    `read_only` is whether this reader may start no run.
+    `read_only` is whether this reader may start no run, `published` whether the page is a file of a site without a
+    server; then `canonical` is empty where the site's address is not known.
     """
 
     title: str
@@ -83,6 +84,7 @@ class Frame:
     index: bool = True
     preview_image: str = ""
     read_only: bool = False
+    published: bool = False
 
 
 # --- pieces
@@ -309,7 +311,8 @@ class LiveContext:
     runs lacks it, or the view does not compute it, and `why_not` says why. `layers` counts the live model's.
     `stand_in` is None where the page's model runs itself. `live_model` is empty where nothing runs here. `held` says
     how its weights are held (number format, device, memory), then what else to know of them.
-    `stage` says in words what the backend is doing while `ready` is false, `failed` what stopped it.
+    `stage` says in words what the backend is doing while `ready` is false, `failed` what stopped it. `recorded` says
+    what a recorded run does not hold of this node; it is empty where all is held, or computed.
     """
 
     model: str
@@ -337,6 +340,7 @@ class LiveContext:
     stage: str
     progress: float | None
     failed: str
+    recorded: str = ""
 
 
 # --- the pages
@@ -638,3 +642,27 @@ class ApiContext:
 
     frame: Frame
     groups: tuple[tuple[str, tuple[Endpoint, ...]], ...]
+
+
+@dataclass(frozen=True)
+class PublishedRun:
+    """A recorded run of a published site: where it is shown, and what was left out, in words, by view and node."""
+
+    id: str
+    href: str
+    model_name: str
+    text: str
+    tokens: int
+    size: str
+    left_out: tuple[tuple[View | None, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclass(frozen=True)
+class PublishedContext:
+    """published.html: what a published site holds."""
+
+    frame: Frame
+    models: tuple[Link, ...]
+    pages: int
+    budget: str
+    runs: tuple[PublishedRun, ...]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError
+from atlas.graph.axes import View
 from atlas.graph.nodes import Quantity
 from atlas.web.contexts import LiveAxis, LiveContext
 from atlas.web.stand_in import missing_reason, shown_tensor, stand_in
@@ -41,6 +42,7 @@ class LiveValues(Protocol):
     def held(self, model: str) -> tuple[str, ...]: ...
     def stand_in(self, model: str) -> str: ...
     def demo_run(self, model: str = "") -> str | None: ...
+    def recorded(self, model: str, node: str, view: View) -> str: ...
     def start(self) -> None: ...
     def close(self) -> None: ...
 
@@ -99,4 +101,5 @@ def live_context(catalog: Catalog, backend: LiveValues | None, model: Model, pat
         stage=status.stage if status is not None else "",
         progress=status.progress if status is not None else None,
         failed=str(failed) if failed is not None else "",
+        recorded=backend.recorded(live.id, shown.path, state.view) if backend and live is not None and not why else "",
     )

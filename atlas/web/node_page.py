@@ -62,7 +62,11 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         ),
         path=path,
         walk=walk.current(request, model, path),
-        embed=f"{request.url.scheme}://{request.url.netloc}/embed/{model.id}/{path}{State(view=state.view).query}",
+        embed=(
+            f"{request.url.scheme}://{request.url.netloc}/embed/{model.id}/{path}{State(view=state.view).query}"
+            if site.published is None
+            else ""
+        ),
         kind=node.kind,
         repeat=view.repeat(node),
         name=node.name,

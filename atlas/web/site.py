@@ -7,7 +7,7 @@ answer. Each kind of page is built elsewhere.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -32,8 +32,16 @@ SCRIPTS = ("site.js",)
 SWITCHER_LIMIT = 12
 
 
+class Published(Protocol):
+    """A site of files without a server: its address, where that is known, and those of its pages."""
+
+    url: str
+
+    def canonical(self, path: str) -> str: ...
+
+
 class Site:
-    """What every page needs. One for each app."""
+    """What every page needs. One for each app. `published` is set where pages become files of a site."""
 
     def __init__(self, catalog: Catalog, templates: Templates, backend: LiveValues | None, ledger: Ledger) -> None:
         self.catalog = catalog
@@ -42,6 +50,7 @@ class Site:
         self.ledger = ledger
         self.views = Views(catalog)
         self.index = SearchIndex(catalog)
+        self.published: Published | None = None
 
     def frame(
         self,
@@ -56,11 +65,14 @@ class Site:
     ) -> Frame:
         """The frame of a page. `title` is without the site's name. `model` and `path` say what it is about."""
         origin = f"{request.url.scheme}://{request.url.netloc}"
+        canonical = f"{origin}{request.url.path}"
+        if self.published is not None:
+            origin, canonical = self.published.url, self.published.canonical(request.url.path)
         theme = request.cookies.get("theme", "")
         return Frame(
             title=f"{title} · {NAME}" if title else NAME,
             description=description,
-            canonical=f"{origin}{request.url.path}",
+            canonical=canonical,
             origin=origin,
             theme=theme if theme in THEMES else "",
             model_id=model.id if model is not None else "",
@@ -71,7 +83,12 @@ class Site:
             scripts=SCRIPTS,
             styles=STYLES,
             index=index,
-            preview_image=f"{origin}/preview/{model.id}{'/' if path else ''}{path}.svg" if model is not None else "",
+            preview_image=(
+                f"{origin}/preview/{model.id}{'/' if path else ''}{path}.svg"
+                if model is not None and self.published is None
+                else ""
+            ),
+            published=self.published is not None,
             read_only=getattr(request.state, "read_only", False),
         )
 

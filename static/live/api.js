@@ -1,13 +1,18 @@
-// Calls to the API: JSON, binary tiles, and problems as errors that say what happened and what to do.
+// Calls to the API: JSON, binary tiles, and problems as errors that say what happened and what to do. On a published
+// site there is no server: the same requests are answered out of files.
 
-export class Problem extends Error {
-  constructor(status, said) {
-    super(said.detail ?? "The server gave an answer that this page does not understand.");
-    this.status = status;
-    this.code = said.code ?? "unknown";
-    this.hint = said.hint ?? "";
-    this.facts = said;
-  }
+import { root } from "../address.js";
+import { Problem } from "./problem.js";
+
+export { Problem };
+
+/** As fetch, whether a server answers or files do. */
+export async function request(url, options) {
+  if (root === null) return fetch(url, options);
+  const { answer } = await import("./recorded/answers.js");
+  const response = await answer(url, options);
+  options?.signal?.throwIfAborted();
+  return response;
 }
 
 /** The server could not be reached at all. */
@@ -20,7 +25,7 @@ export class Unreachable extends Problem {
 async function ask(url, options) {
   let response;
   try {
-    response = await fetch(url, options);
+    response = await request(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Unreachable();

@@ -1,5 +1,6 @@
 // The code as an index: every expression that gave a tensor in the current run says what it gave, and opens its values.
 
+import { root } from "../address.js";
 import { getJson } from "./api.js";
 import { el as element } from "./build.js";
 import { fromAddress } from "./state.js";
@@ -191,4 +192,4 @@ export function codeIndex(live) {
 }
 
 const live = document.getElementById("live");
-if (live?.dataset.liveModel) codeIndex(live);
+if (live?.dataset.liveModel && root === null) codeIndex(live); // recorded runs hold no values of expressions

@@ -3,6 +3,7 @@
 // Each input leads to its own page with that cell chosen, where the same can be asked again: from a logit to an
 // embedding. What it is made of is marked in the diagram while the panel is open.
 
+import { pageAddress } from "../address.js";
 import { address, getJson } from "./api.js";
 import { bar, el, latest } from "./build.js";
 import { count, readable, visible } from "./format.js";
@@ -81,7 +82,7 @@ function sum(total, where) {
 function sourceWords(source, { run, model, view }) {
   const places = source.axes.map((axis, at) => (axis === "batch" ? null : placeWords(run, source, at))).filter(Boolean);
   const query = { view: source.view ?? view, run: run.id, layer: source.layer, step: source.step, cell: source.cell.join(",") };
-  const link = el("a", { href: `${address(`/models/${model}/${source.node}`, query)}#live`, "data-node": source.node, text: source.name });
+  const link = el("a", { href: pageAddress(`${address(`/models/${model}/${source.node}`, query)}#live`), "data-node": source.node, text: source.name });
   return [link, el("span", { class: "explain-place", text: `[${places.join(", ")}]` }), ` = ${source.figure.text}`];
 }
 

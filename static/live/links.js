@@ -1,12 +1,14 @@
 // Links within the site keep what the reader is looking at: run, layer, step and head go along to other nodes and views.
 
+import { leadsToModels } from "../address.js";
+
 const CARRIED = ["run", "layer", "step", "head"];
 
 /** Puts the store's state into links to models and nodes at the moment they are followed. */
 export function carryState(store) {
   const carry = event => {
     const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
-    if (!link || link.origin !== location.origin || !link.pathname.startsWith("/models/")) return;
+    if (!link || !leadsToModels(link)) return;
     if (link.closest("[data-stepper], .hit") || link.hash) return; // an answer of the search names its own layer
     const state = store.get();
     const query = new URLSearchParams(link.search);

@@ -1,5 +1,7 @@
 // What went wrong, said on the panel, with what can be done about it; and waiting for a server that is away.
 
+import { request } from "./api.js";
+
 /** `say(problem, actions)` shows it: actions are [label, function]. `clear()` takes it away. */
 export function createProblems(place) {
   return {
@@ -39,7 +41,7 @@ const pause = seconds => new Promise(resolve => setTimeout(resolve, 1000 * secon
 export async function untilReady(progress) {
   for (let wait = 0.25; ; wait = Math.min(2, wait * 1.5)) {
     try {
-      const response = await fetch("/readyz", { cache: "no-store" });
+      const response = await request("/readyz", { cache: "no-store" });
       const said = await response.json();
       if (response.ok) return said;
       if (said.failed) throw Object.assign(new Error(said.detail), { hint: said.hint });

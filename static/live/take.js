@@ -1,6 +1,7 @@
 // Take it away: files, the picture, the link, and a few lines of Python that load exactly this tensor.
 
-import { address } from "./api.js";
+import { root } from "../address.js";
+import { address, request } from "./api.js";
 import { el } from "./build.js";
 import { bytes } from "./format.js";
 import { passOf, sliceOf, tensorPath } from "./look.js";
@@ -9,9 +10,11 @@ import { createScale, palette } from "./color.js";
 
 const CSV_MOST = 1_000_000;
 
-/** The lines that load a tensor from this server. */
+/** The lines that load a tensor from this server; from a published site, the file that was saved. */
 export function snippet(url, summary) {
   const axes = summary.axes.map(axis => axis.name).join(", ");
+  const said = `print(tensor.shape, tensor.dtype)  # [${summary.shape.join(", ")}]: ${axes}`;
+  if (root !== null) return ["import numpy as np", "", `tensor = np.load("${fileName(summary, "npy")}")`, said].join("\n");
   return [
     "import io",
     "import urllib.request",
@@ -20,8 +23,21 @@ export function snippet(url, summary) {
     "",
     `url = "${url}"`,
     "tensor = np.load(io.BytesIO(urllib.request.urlopen(url).read()))",
-    `print(tensor.shape, tensor.dtype)  # [${summary.shape.join(", ")}]: ${axes}`,
+    said,
   ].join("\n");
+}
+
+const fileName = (summary, format) => [
+  summary.model, summary.node.replaceAll("/", "."), summary.view, summary.layer !== null && `layer${summary.layer}`, summary.step !== null && `step${summary.step}`,
+].filter(Boolean).join("_") + `.${format}`;
+
+/** Saves what an address of the API gives: a published site has no server that names it a file. */
+async function save(url, name) {
+  const answer = await request(url);
+  if (!answer.ok) throw new Error((await answer.json()).detail);
+  const link = el("a", { href: URL.createObjectURL(await answer.blob()), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 export function create({ place, panel }) {
@@ -87,7 +103,11 @@ export function create({ place, panel }) {
       const size = summary.stats.count * (summary.dtype.includes("64") ? 8 : 4);
       const shown = sliceOf(summary, index, [plane.rows, plane.columns].filter(Boolean));
       const cells = summary.axes.filter(axis => axis.name === plane.rows || axis.name === plane.columns).reduce((all, axis) => all * axis.size, 1);
-      const link = (text, href) => el("a", { href, download: true, text });
+      const made = (text, href) => el("a", { href: "#take", role: "button", text, onclick: event => {
+        event.preventDefault();
+        save(href, fileName(summary, text.slice(1))).catch(error => { said.textContent = error.message; });
+      } });
+      const link = (text, href) => (root === null ? el("a", { href, download: true, text }) : made(text, href));
       files.replaceChildren(
         `All of it (${bytes(size)}): `, link(".npy", file("npy")), " ", link(".safetensors", file("safetensors")),
         ...(summary.stats.count <= CSV_MOST ? [" ", link(".csv", file("csv"))] : []),

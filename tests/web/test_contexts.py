@@ -28,6 +28,7 @@ TEMPLATES: dict[str, type[DataclassInstance]] = {
     "search.html": contexts.SearchContext,
     "problem.html": contexts.ProblemContext,
     "api.html": contexts.ApiContext,
+    "published.html": contexts.PublishedContext,
 }
 SET_WHERE_INCLUDED = {"_map.html": {"current"}}
 """Names that a page sets around an include, with `with`."""

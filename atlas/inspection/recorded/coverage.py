@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter, Tensor
 from atlas.graph.resolve import Graph
 from atlas.inspection.recorded.layout import SHELVES, Coverage, Shelf
@@ -69,3 +70,12 @@ def _words(places: Sequence[tuple[int | None, int | None]]) -> str:
     return "; ".join(
         f"layers {spans(layers)}" + (f", steps {spans(steps)}" if steps else "") for steps, layers in same.items()
     )
+
+
+def left_out(held: Sequence[Coverage], node: str, view: View) -> str:
+    """What a page says where not all of a node is held in a view; empty where it is, and where there is nothing."""
+    for one in held:
+        if one.node == node and one.view in (view, "parameter") and one.held < max(1, one.of):
+            said = "nothing of it" if not one.held else f"{one.words} of it, {one.held:,} of {one.of:,} tensors"
+            return f"The recorded run holds {said}: {one.why}."
+    return ""

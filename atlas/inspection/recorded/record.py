@@ -112,7 +112,11 @@ async def record(
             f"The run {run_id} is {run.status}, and only a finished one can be recorded.", "Ask again later."
         )
     with tempfile.TemporaryFile() as spool:
-        return await _Recording(engine, run, choice, spool).make(sink, tell)
+        recording = _Recording(engine, run, choice, spool)
+        try:
+            return await recording.make(sink, tell)
+        finally:
+            recording.viewer.close()
 
 
 class _Recording:
