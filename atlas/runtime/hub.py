@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-from huggingface_hub.errors import (
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is that of the library it asks with
     DryRunError,
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
-    HTTPError,  # type: ignore[attr-defined]  # its base, whichever library it asks with
+    HTTPError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from tqdm.asyncio import tqdm_asyncio as tqdm
 
 from atlas.errors import CheckpointError, FetchError
 from atlas.runtime.files import need_space, storage_errors
@@ -36,6 +37,13 @@ WEIGHTS = ("*.safetensors", "model.safetensors.index.json")
 BELOW = "*/*"
 """Directories of a repository hold the same model in other forms."""
 ITEMS = {"float32": 4, "float64": 8, "float8_e4m3fn": 1}
+
+
+class _Bar(tqdm):  # type: ignore[type-arg]
+    """A bar on a terminal, and nothing in a log."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **{**named, "disable": None, "leave": False})
 
 
 def is_hub_id(path: Path) -> bool:
@@ -93,6 +101,7 @@ def _asked(repository: str, revision: str | None, patterns: Iterable[str], *, dr
             ignore_patterns=[BELOW],
             dry_run=dry_run,
             endpoint=os.environ.get("HF_ENDPOINT"),
+            tqdm_class=_Bar,
         )
     except GatedRepoError as error:
         raise CheckpointError(
