@@ -1,8 +1,9 @@
 // Single keys for what a page offers: each element with `data-key` is clicked by its key, and listed on the sheet.
 
+import { typing } from "./typing.js";
+
 const SWITCH = "atlas-keys"; // "off" in local storage: no single keys, for those whose speech or hands set them off
 
-const typing = target => target instanceof Element && target.closest("input, textarea, select, [contenteditable], dialog");
 const off = () => localStorage.getItem(SWITCH) === "off";
 
 function labelOf(element) {

@@ -3,6 +3,7 @@
 
 import { pageAddress } from "./address.js";
 import { request } from "./live/api.js";
+import { typing } from "./typing.js";
 
 const WAIT = 90; // ms after a keystroke
 
@@ -124,8 +125,7 @@ export function search() {
 
   document.addEventListener("keydown", event => {
     const control = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k";
-    const slash = event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey &&
-      !(event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable], dialog"));
+    const slash = event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !typing(event.target);
     if (!control && !slash) return;
     event.preventDefault();
     open();

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 
 from rapidfuzz import fuzz
 
@@ -71,13 +72,15 @@ class SearchIndex:
         self._catalog = catalog
         self._entries: list[Entry] = []
         self._of: tuple[str, ...] = ()
+        self._making = Lock()
 
     def entries(self) -> list[Entry]:
-        """All that can be found."""
+        """All that can be found. Letters typed ask in threads of their own: one makes the index, the others wait."""
         ids = tuple(entry.id for entry in self._catalog)
-        if ids != self._of:
-            self._entries, self._of = list(_entries(self._catalog)), ids
-        return self._entries
+        with self._making:
+            if ids != self._of:
+                self._entries, self._of = list(_entries(self._catalog)), ids
+            return self._entries
 
     def search(self, query: str, *, model: str = "", view: View = "full", limit: int = LIMIT) -> tuple[SearchHit, ...]:
         """The best first. Nodes lead to `model` where it has them, in `view`."""

@@ -221,6 +221,22 @@ def test_axe_finds_nothing(browser: Browser, site: str, theme: Literal["light", 
     assert found == []
 
 
+def test_a_key_after_escape_is_for_the_page(page: Page) -> None:
+    """Between two frames the focus is still in the sheet that Escape has closed."""
+    page.goto("/how-to-read")
+    page.keyboard.press("?")
+    expect(page.get_by_label("Single keys are on")).to_be_focused()
+    page.evaluate(
+        """() => {
+          const box = document.activeElement;
+          box.closest("dialog").close();
+          box.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true, cancelable: true }));
+        }"""
+    )
+    expect(page.locator("#search-dialog")).to_be_visible()
+    expect(page.get_by_role("combobox")).to_be_focused()
+
+
 def test_dialogs_are_for_all_readers_too(browser: Browser, site: str) -> None:
     context = browser.new_context(base_url=site, bypass_csp=True)
     page = context.new_page()
@@ -229,6 +245,7 @@ def test_dialogs_are_for_all_readers_too(browser: Browser, site: str) -> None:
     assert Axe().run(page).response["violations"] == []
     page.keyboard.press("Escape")
     page.keyboard.press("/")
+    expect(page.get_by_role("combobox")).to_be_focused()
     page.keyboard.type("softmax")
     expect(page.locator('#search-hits [role="option"]').first).to_be_visible()
     assert Axe().run(page).response["violations"] == []
