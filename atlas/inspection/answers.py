@@ -121,6 +121,15 @@ class Checks(Answer):
     source: SourceCheck
 
 
+class SplitOver(Answer):
+    """How a tensor lies in the processes over which its model is split."""
+
+    ranks: int
+    axis: str | None = Field(description="The axis that is split in equal shares; null where every rank has all of it.")
+    rank: int | None = Field(description="The rank whose share this is; null for the whole.")
+    first: int = Field(description="The index on that axis, in the whole, at which this begins.")
+
+
 class TensorSummary(Answer):
     """A tensor of a run, whole: where it comes from, its shape and statistics, and how to look at it."""
 
@@ -136,6 +145,7 @@ class TensorSummary(Answer):
     ranges: Ranges | None = Field(description="Null where no element is finite and non-zero.")
     presentation: Presentation
     checks: Checks
+    split: SplitOver | None = Field(None, description="Null where the model runs in one process.")
 
 
 # --- parts of it

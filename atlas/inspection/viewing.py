@@ -26,6 +26,7 @@ from atlas.inspection.answers import (
     Part,
     Ranges,
     SourceCheck,
+    SplitOver,
     Stats,
     TensorSummary,
 )
@@ -34,13 +35,15 @@ from atlas.inspection.compare import Framed
 from atlas.inspection.frames import Pass, pass_of
 from atlas.inspection.numbers import Numbers, named_axes
 from atlas.inspection.presentation import present
+from atlas.inspection.slices import Index, parse_slice
 from atlas.inspection.summary import color_ranges, summarize
 from atlas.inspection.verify import Verifier, check_shape
-from atlas.runtime.captures import Captured
+from atlas.runtime.captures import Captured, Cut, Portion
 from atlas.runtime.expressions import OUTER, is_expression
 
 if TYPE_CHECKING:
     from atlas.runtime.engine import Engine
+    from atlas.runtime.references.base import ReferenceRunner
 
 KEPT_BYTES = 512 << 20
 WORKERS = 4
@@ -56,6 +59,8 @@ class Place:
     view: View
     layer: int | None
     step: int | None
+    rank: int | None = None
+    """Of a model that is split over several processes: one rank's share alone."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,11 @@ class Facts:
 class Viewed:
     """One captured tensor, with what has been computed about it so far."""
 
-    def __init__(self, captured: Captured, model: Model, made_in: Pass) -> None:
+    def __init__(self, captured: Captured, model: Model, made_in: Pass, split: SplitOver | None = None) -> None:
         self.captured = captured
         self.model = model
         self.made_in = made_in
+        self.split = split
 
     @cached_property
     def array(self) -> Array:
@@ -118,7 +124,7 @@ class Viewed:
         captured = self.captured
         shape = list(captured.tensor.shape)
         if checks is None:
-            seen = check_shape(self.model, self.made_in, captured.node, shape)
+            seen = check_shape(self.model, self.made_in, captured.node, self._whole(shape))
             checks = Checks(shape=seen, equation=EquationCheck(), source=SourceCheck())
         return TensorSummary(
             node=captured.node,
@@ -133,7 +139,15 @@ class Viewed:
             ranges=self.ranges,
             presentation=present(self.model.graph, captured.node, captured.axes, shape, self.stats),
             checks=checks,
+            split=self.split,
         )
+
+    def _whole(self, shape: list[int]) -> list[int]:
+        """The shape of the tensor of which all ranks have such a share."""
+        if self.split is None or self.split.rank is None or self.split.axis is None:
+            return shape
+        axes = zip(self.captured.axes, shape, strict=True)
+        return [size * self.split.ranks if axis == self.split.axis else size for axis, size in axes]
 
 
 class Viewer:
@@ -174,6 +188,21 @@ class Viewer:
         self._trim()
         return viewed
 
+    async def part(self, engine: Engine, place: Place, text: str) -> tuple[Viewed, tuple[Index, ...]]:
+        """A slice of the tensor at a place, made without the rest of it, and its index in the whole; it is not kept.
+
+        Raises as `look`, and `BadRequest` for a slice that the tensor does not have.
+        """
+        found: list[tuple[Index, ...]] = []
+
+        def cut(axes: tuple[str, ...], shape: tuple[int, ...]) -> tuple[Index, ...]:
+            found.append(parse_slice(text, axes, shape))
+            return found[-1]
+
+        place = _normal(engine.run(place.run).runner.model, place)
+        viewed = await _fetch(engine, place, cut)
+        return viewed, found[-1]
+
     async def summary(self, engine: Engine, place: Place, *, verified: bool) -> TensorSummary:
         """A tensor as a whole; `verified` has its equation and source checked too, which takes longer.
 
@@ -187,7 +216,7 @@ class Viewer:
         if said is not None:
             return said
         checks = None
-        if verified:
+        if verified and place.rank is None:  # an equation is of whole tensors
             checks = await self._verifier.checks(engine, place.run, viewed.captured)
         return await self.work(lambda: viewed.summary(checks))
 
@@ -218,12 +247,25 @@ def facts_of(engine: Engine, run_id: str) -> Facts:
     return Facts(tuple(run.ids), run.prompt_length, run.request.temperature, tokenizer.label)
 
 
-async def _fetch(engine: Engine, place: Place) -> Viewed:
-    captured = await engine.tensor(place.run, place.node, place.view, place.layer, place.step)
+async def _fetch(engine: Engine, place: Place, cut: Cut | None = None) -> Viewed:
+    if place.rank is None and cut is None:
+        captured = await engine.tensor(place.run, place.node, place.view, place.layer, place.step)
+    else:
+        share = Portion(cut, place.rank)
+        captured = await engine.portion(place.run, place.node, place.view, place.layer, place.step, share)
     run = engine.run(place.run)
     model, layer = run.runner.model, captured.layer
     made_in = pass_of(place.view, place.step, run.prompt_length, len(run.ids), layer, model.graph.window(layer))
-    return Viewed(captured, model, made_in)
+    return Viewed(captured, model, made_in, _split_over(run.runner, place))
+
+
+def _split_over(runner: ReferenceRunner, place: Place) -> SplitOver | None:
+    """How the tensor lies in the ranks, where there are several."""
+    if runner.splitting is None:
+        return None
+    axis, world = runner.split_axis(place.node), runner.splitting.world
+    share = 0 if axis is None else runner.splitting.axes[axis] // world
+    return SplitOver(ranks=world, axis=axis, rank=place.rank, first=share * (place.rank or 0))
 
 
 def _normal(model: Model, place: Place) -> Place:
@@ -231,12 +273,12 @@ def _normal(model: Model, place: Place) -> Place:
     if is_expression(place.node):
         layer = None if place.node.startswith(OUTER) else place.layer or 0
         step = (place.step or 1) if place.view == "decode" else None
-        return Place(place.run, place.node, place.view, layer, step)
+        return Place(place.run, place.node, place.view, layer, step, place.rank)
     node = model.graph[place.node]
     parameter = isinstance(node.node, Parameter)
     layer = (node.first_layer if place.layer is None else place.layer) if node.in_blocks else None
     step = (1 if place.step is None else place.step) if place.view == "decode" and not parameter else None
-    return Place(place.run, place.node, "prefill" if parameter else place.view, layer, step)
+    return Place(place.run, place.node, "prefill" if parameter else place.view, layer, step, place.rank)
 
 
 def _spoilt(task: asyncio.Task[Viewed]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,9 +12,8 @@ from atlas.errors import BadRequest, NotComputed, NotFound
 from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Parameter, Tensor
 from atlas.graph.resolve import Graph
-from atlas.runtime.expressions import INNER, OUTER, is_expression, turn_of
-from atlas.runtime.recorder import Recording
-from atlas.runtime.references.base import Memory, Part, Pass
+from atlas.runtime.expressions import INNER, OUTER, is_expression
+from atlas.runtime.references.base import Memory, Part, Pass, value_of
 from atlas.runtime.runs import Run
 
 KEPT_BYTES = 256 << 20
@@ -44,6 +43,21 @@ class Wanted:
     @property
     def alone(self) -> bool:
         return len(self.nodes) == 1
+
+
+Cut = Callable[[tuple[str, ...], tuple[int, ...]], Sequence[int | slice]]
+"""Which part of a tensor is wanted, an entry an axis, given its axes and their sizes."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Less than a whole tensor: what `cut` takes of it; with `rank` of that rank's share.
+
+    Of a model that is split over several processes no more than that is moved.
+    """
+
+    cut: Cut | None = None
+    rank: int | None = None
 
 
 class Captures:
@@ -87,18 +101,49 @@ class Captures:
                 nodes = [node for node, at in together if at == layer]
                 recording = runner.replay(wanted.work, memory, part, layer, runner.sites(nodes))
                 for node in nodes:
-                    value = _value(recording, node, layer)
+                    value = value_of(recording, node, layer)
                     if value is not None:
-                        axes = _axes(graph, node, value)
+                        axes = _axes(graph, node, value.ndim)
                         captured = Captured(node, wanted.view, layer, wanted.step, value.detach(), axes)
                         self._keep((run.id, node, wanted.view, layer, wanted.step), captured)
                         found[node] = captured
         if wanted.alone and not found:
-            path = wanted.nodes[0][0]
-            declared = None if is_expression(path) else graph[path].node
-            why = declared.absent if isinstance(declared, Tensor) else "No tensor came to be there."
-            raise NotComputed(f"This pass does not compute {path!r}. {why}", "Choose another view or prompt.")
+            raise _not_computed(graph, wanted.nodes[0][0])
         return found
+
+    def portion(
+        self, run: Run, wanted: Wanted, memory: Memory | None, known: dict[str, Captured], portion: Portion
+    ) -> Captured | None:
+        """Part of one tensor; None where it takes a pass and there is no `memory` to make it from.
+
+        Raises as `make`, and what the portion's `cut` raises.
+        """
+        runner, (node, layer) = run.runner, wanted.nodes[0]
+        graph = runner.model.graph
+        runner.require_rank(portion.rank)
+
+        def cut(shape: tuple[int, ...]) -> Sequence[int | slice]:
+            names = _axes(graph, node, len(shape))
+            return [slice(0, size) for size in shape] if portion.cut is None else portion.cut(names, shape)
+
+        value: torch.Tensor | None = None
+        if node in known:
+            value = known[node].tensor
+            if portion.rank is not None:
+                value = runner.share(node, value, portion.rank)
+            value = value[tuple(cut(tuple(value.shape)))]
+        elif memory is None:
+            return None
+        else:
+            for part in runner.parts(node):
+                if value is None:
+                    value = runner.portion(wanted.work, memory, part, layer, node, portion.rank, cut)
+        if value is None:
+            raise _not_computed(graph, node)
+        whole = known.get(node)
+        view, step = (wanted.view, wanted.step) if whole is None else (whole.view, whole.step)
+        axes = _axes(graph, node, value.ndim if is_expression(node) else 0)
+        return Captured(node, view, layer, step, value.detach(), axes)
 
     def expressions(self, run: Run, wanted: Wanted, memory: Memory, *, inner: bool) -> dict[str, list[torch.Tensor]]:
         """All tensors that expressions of the reference code give in one block, or outside the blocks, by name."""
@@ -180,18 +225,16 @@ def _in_range(run: Run, layer: int) -> int:
     return layer
 
 
-def _value(recording: Recording, node: str, layer: int | None) -> torch.Tensor | None:
-    turn = turn_of(node)
-    if turn is None:
-        return recording.last(node, layer)
-    values = recording.values.get((node, layer), [])
-    return values[turn - 1] if 1 <= turn <= len(values) else None
-
-
-def _axes(graph: Graph, node: str, value: torch.Tensor) -> tuple[str, ...]:
-    """Declared names; an expression that nobody has declared has axes without names."""
+def _axes(graph: Graph, node: str, count: int) -> tuple[str, ...]:
+    """Declared names; an expression that nobody has declared has so many axes without names."""
     if is_expression(node):
-        return tuple(f"axis {index}" for index in range(value.ndim))
+        return tuple(f"axis {index}" for index in range(count))
     declared = graph[node].node
-    assert isinstance(declared, Tensor)
+    assert isinstance(declared, Tensor | Parameter)
     return declared.shape
+
+
+def _not_computed(graph: Graph, path: str) -> NotComputed:
+    declared = None if is_expression(path) else graph[path].node
+    why = declared.absent if isinstance(declared, Tensor) else "No tensor came to be there."
+    return NotComputed(f"This pass does not compute {path!r}. {why}", "Choose another view or prompt.")

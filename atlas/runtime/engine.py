@@ -26,7 +26,7 @@ import torch
 from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError, Conflict, NotFound, NotReady
 from atlas.runtime.admission import check_request, place_in_line, require_a_place
-from atlas.runtime.captures import Captured, Captures, Wanted, checked
+from atlas.runtime.captures import Captured, Captures, Portion, Wanted, checked
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.liveness import GroupLost
 from atlas.runtime.distributed.member import gather_together, load_together
@@ -208,12 +208,14 @@ class Engine:
         try:
             while True:
                 changed.clear()
+                if self.lost.is_set():
+                    return
                 if run.cancelled and run.status != "done":
                     with contextlib.suppress(NotFound):
                         yield self.view(identity).model_copy(update={"status": "cancelled"})
                     return
                 yield self.view(identity)
-                if run.status in FINISHED or self._stopping or self.lost.is_set():
+                if run.status in FINISHED or self._stopping:
                     return
                 await changed.wait()
         finally:
@@ -244,6 +246,19 @@ class Engine:
             return known if memory is None else self._captures.make(run, wanted, memory, known)
 
         return self._ask(run, wanted, make)
+
+    async def portion(
+        self, identity: str, node: str, view: str, layer: int | None, step: int | None, portion: Portion
+    ) -> Captured:
+        """Part of one tensor, its axes those of the whole. Raises as `tensors`, `BadRequest` for a rank that there is
+        not, and what the portion raises.
+        """
+        run, wanted = self._checked(identity, [node], view, layer, step)
+
+        def make(known: dict[str, Captured], memory: Memory | None) -> Captured | None:
+            return self._captures.portion(run, wanted, memory, known, portion)
+
+        return await asyncio.wrap_future(self._ask(run, wanted, make))
 
     async def expressions(
         self, identity: str, view: str, layer: int | None, step: int | None
@@ -605,7 +620,12 @@ class Engine:
         show("atlas_kept_tensor_bytes", "Memory of tensors that are kept for the next reader.", self._captures.held)
         show("atlas_tensor_requests_waiting", "Requests for tensors that wait.", lambda: len(self._requests))
         show("atlas_journal_ok", "1 where runs are written down, 0 where they cannot be.", self._journal_ok)
+        if self.place is not None:
+            show("atlas_gathered_bytes", "Bytes of tensors that came from other ranks.", self._gathered)
         show("atlas_ready", "1 where the default model is ready.", lambda: float(self.status.ready))
+
+    def _gathered(self) -> float:
+        return 0.0 if self.group is None else float(self.group.received)
 
     def _journal_ok(self) -> float:
         return 0.0 if self.journal.trouble else 1.0

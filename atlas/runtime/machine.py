@@ -14,8 +14,14 @@ def fingerprint() -> str:
     """One line that names torch, the processor, its vector instructions, and the number of threads."""
     return (
         f"torch {torch.__version__}, {_processor()}, {torch.backends.cpu.get_cpu_capability()}, "
-        f"{torch.get_num_threads()} threads"
+        f"{torch.get_num_threads()} threads{_ranks()}"
     )
+
+
+def _ranks() -> str:
+    """Several processes add in another order than one."""
+    world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    return "" if world == 1 else f", split over {world} ranks"
 
 
 def _processor() -> str:

@@ -127,6 +127,13 @@ class Backend:
         """The model whose values a model's pages show: itself, or one that stands in."""
         return self.live_model if self._engine is None else self._engine.stand_in(model)
 
+    def ranks(self, model: str) -> int:
+        """Over how many processes a model is split; 1 where it runs in one."""
+        if not self.has_checkpoint(model) or self._engine is None or not self._engine.status.ready:
+            return 1
+        splitting = self._engine.runner(model).splitting
+        return 1 if splitting is None else splitting.world
+
     def demo_run(self, model: str = "") -> str | None:
         """The id of the demonstration run of a model (by default the default one), once there is one."""
         return None if self._engine is None else self._engine.demonstrations.get(model or self.live_model)

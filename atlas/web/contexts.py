@@ -303,6 +303,24 @@ class LiveAxis:
 
 
 @dataclass(frozen=True)
+class RankChoice:
+    """A link that shows one rank's share, or all."""
+
+    text: str
+    href: str
+    current: bool
+
+
+@dataclass(frozen=True)
+class LiveSplit:
+    """How the model that runs is split over several processes. `rank` is the one whose share is shown, None for all."""
+
+    sentence: str
+    rank: int | None
+    choices: tuple[RankChoice, ...]
+
+
+@dataclass(frozen=True)
 class LiveContext:
     """What the live panel (live.html, as `live`) knows of the page before any script runs.
 
@@ -340,6 +358,7 @@ class LiveContext:
     stage: str
     progress: float | None
     failed: str
+    split: LiveSplit | None = None
     recorded: str = ""
 
 

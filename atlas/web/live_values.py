@@ -12,6 +12,7 @@ from atlas.errors import AtlasError
 from atlas.graph.axes import View
 from atlas.graph.nodes import Quantity
 from atlas.web.contexts import LiveAxis, LiveContext
+from atlas.web.ranks import split_of
 from atlas.web.stand_in import missing_reason, shown_tensor, stand_in
 from atlas.web.state import State
 
@@ -101,5 +102,6 @@ def live_context(catalog: Catalog, backend: LiveValues | None, model: Model, pat
         stage=status.stage if status is not None else "",
         progress=status.progress if status is not None else None,
         failed=str(failed) if failed is not None else "",
+        split=split_of(backend, live, shown.path, state) if live is not None else None,
         recorded=backend.recorded(live.id, shown.path, state.view) if backend and live is not None and not why else "",
     )

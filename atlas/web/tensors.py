@@ -60,6 +60,9 @@ class At(BaseModel):
     view: View = "full"
     layer: int | None = Field(None, description="0 unless given; means nothing outside the blocks.")
     step: int | None = Field(None, description="The decode step, from 1; 1 unless given.")
+    rank: int | None = Field(
+        None, ge=0, description="Of a model that is split over several processes, one rank's share alone."
+    )
 
 
 class AtSummary(At):
@@ -147,7 +150,7 @@ def place_of(run_id: str, node: str, at: At) -> Place:
     """What the query means."""
     from atlas.inspection.viewing import Place
 
-    return Place(run_id, node, at.view, at.layer, at.step)
+    return Place(run_id, node, at.view, at.layer, at.step, at.rank)
 
 
 def against_of(place: Place, at: AtNumbers) -> Place | None:
@@ -163,6 +166,7 @@ def against_of(place: Place, at: AtNumbers) -> Place | None:
         at.against_view or place.view,
         place.layer if at.against_layer is None else at.against_layer,
         place.step if at.against_step is None else at.against_step,
+        place.rank,
     )
 
 
@@ -191,10 +195,16 @@ async def get_data(request: Request, run_id: RunId, node: NodePath, at: Annotate
     from atlas.inspection.slices import parse_slice, remaining
 
     engine, viewer = engine_of(request), viewer_of(request)
-    viewed = await viewer.look(engine, place_of(run_id, node, at))
-    captured = viewed.captured
-    index = parse_slice(at.slice, captured.axes, captured.tensor.shape)
-    tensor = captured.tensor[index]
+    place = place_of(run_id, node, at)
+    if at.slice and engine.run(run_id).runner.splitting is not None:
+        viewed, index = await viewer.part(engine, place, at.slice)  # other processes have it: no more than is asked
+        captured = viewed.captured
+        tensor = captured.tensor
+    else:
+        viewed = await viewer.look(engine, place)
+        captured = viewed.captured
+        index = parse_slice(at.slice, captured.axes, captured.tensor.shape)
+        tensor = captured.tensor[index]
     limit = request.app.state.settings.max_response_bytes
     size = export.npy_size(tensor)
     if size > limit:

@@ -10,7 +10,7 @@ export const tensorPath = (run, node) => `/api/runs/${encodeURIComponent(run)}/t
 
 /** The part of the query that says which pass. */
 export function passOf(summary) {
-  return { view: summary.view, layer: summary.layer, step: summary.step };
+  return { view: summary.view, layer: summary.layer, step: summary.step, rank: summary.split?.rank ?? null };
 }
 
 /** Rows and columns by name: as the reader wants, where the tensor has such axes, else as suggested. */

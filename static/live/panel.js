@@ -89,7 +89,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
       heatmap.show(scene({ ...summary, layer })); // its tiles come while the summary does
     }
     try {
-      const query = { view, layer, step: view === "decode" ? step : null, checks: "shape" };
+      const query = { view, layer, step: view === "decode" ? step : null, rank: section.dataset.rank, checks: "shape" };
       take({ ...(await getJson(address(tensorPath(run.id, node), query), signal)), run: run.id });
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -132,7 +132,7 @@ export function createPanel({ section, store, colors, strip, mayLoad, failed, lo
     const { layer, step, node: path } = summary;
     const asked = run.id;
     try {
-      const query = { view: summary.view, layer, step };
+      const query = { view: summary.view, layer, step, rank: section.dataset.rank };
       const whole = await getJson(address(tensorPath(asked, path), query), loading.signal);
       if (whole.layer === summary.layer && whole.step === summary.step && asked === run.id) showChecks(el("checks"), whole.checks);
     } catch (error) {

@@ -1,4 +1,4 @@
-"""Whether all ranks are alive: each says so twice a second, rank 0 watches all, and all watch rank 0.
+"""Whether all ranks are alive: each says so twice a second, and all watch all.
 
 A process that ends on this machine is noticed at once, by the kernel's word; one that hangs, or whose machine is gone,
 when it has been silent for some seconds. Who is lost first is named, not who ended because of it. Knows no models.
@@ -70,7 +70,7 @@ class Liveness:
         self._members = members
         self._rank = rank
         self._silence = silence
-        self._watched = [m for m in members if m.rank != rank and (rank == 0 or m.rank == 0)]
+        self._watched = [member for member in members if member.rank != rank]
         self._doors = {m.rank: door for m in self._watched if (door := _door(m, members[rank])) is not None}
         self._quiet = dict.fromkeys((m.rank for m in self._watched), 0.0)
         self._beats: dict[int, bytes] = {}
@@ -155,8 +155,8 @@ class Liveness:
         self._store.set(f"alive/{self._rank}", str(count))
 
     def _silent(self, passed: float) -> Member | None:
-        for member in self._watched:
-            found = self._store.get(f"alive/{member.rank}")
+        beats = self._store.multi_get([f"alive/{member.rank}" for member in self._watched])
+        for member, found in zip(self._watched, beats, strict=True):
             if found != self._beats.get(member.rank):
                 self._beats[member.rank] = found
                 self._quiet[member.rank] = 0.0

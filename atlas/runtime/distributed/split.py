@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from atlas.graph.nodes import Parameter, Tensor
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.shares import (
@@ -26,12 +27,18 @@ from atlas.runtime.distributed.shares import (
     split_axes,
     whole_shape,
 )
-from atlas.runtime.expressions import is_expression
+from atlas.runtime.expressions import is_expression, turn_of
 from atlas.runtime.recorder import Recording, Site
-from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint
-
-Cut = Callable[[tuple[int, ...]], Sequence[Index]]
-"""Given the shape of a tensor: which part of it is wanted."""
+from atlas.runtime.references.base import (
+    Cut,
+    Memory,
+    Part,
+    Pass,
+    ReferenceRunner,
+    SafePoint,
+    Splitting,
+    value_of,
+)
 
 
 @dataclass(eq=False)
@@ -42,14 +49,6 @@ class SplitMemory(Memory):
     capacity: int = 0
     cached: bool = True
     __hash__ = object.__hash__
-
-
-@dataclass(frozen=True)
-class Splitting:
-    """How a model is split: over how many ranks, and along which axes, each with its size."""
-
-    world: int
-    axes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,43 +136,39 @@ class SplitRunner(ReferenceRunner):
         return self._brought_together(self._replayed(work, memory, part, layer, list(sites)))
 
     def portion(
-        self,
-        work: Pass,
-        memory: Memory,
-        part: Part,
-        layer: int | None,
-        path: str,
-        rank: int | None,
-        cut: Cut | None,
+        self, work: Pass, memory: Memory, part: Part, layer: int | None, path: str, rank: int | None, cut: Cut | None
     ) -> torch.Tensor | None:
-        """Some of one tensor of a pass, and only that is moved: what `cut` names; with `rank` of that rank's share.
-
-        None where the pass does not compute it. What `cut` raises is raised.
-        """
+        self.require_rank(rank)
         if part == "build":
-            values = self.built.values.get((path, layer))
-            return None if not values else _cut(values[-1], cut)
+            value = value_of(self.built, path, layer)
+            return None if value is None else _cut(value, cut)
         recording = self._replayed(work, memory, part, layer, self.sites([path]))
         try:
             values = recording.values.get((path, layer), [])
-            if not values:
+            turn = (turn_of(path) or len(values)) - 1
+            if not 0 <= turn < len(values):
                 return None
             if path in recording.joined:
                 turns = [self._transfer(path, layer, at, value, rank) for at, value in enumerate(values)]
                 return _cut(torch.cat(self._moved(turns)), cut)
-            return self._moved([self._transfer(path, layer, len(values) - 1, values[-1], rank, cut)])[0]
+            return self._moved([self._transfer(path, layer, turn, values[turn], rank, cut)])[0]
         finally:
             self._drop()
+
+    def split_axis(self, path: str) -> str | None:
+        if is_expression(path):
+            return None
+        node = self.model.graph[path].node
+        return node.sharded if isinstance(node, Tensor | Parameter) else None
+
+    def share(self, path: str, whole: torch.Tensor, rank: int) -> torch.Tensor:
+        return share_of(whole, self.axis(path), rank, self.group.world)
 
     def weight(self, name: str) -> torch.Tensor:
         found = self.checkpoint.tensors.get(name)
         if found is None:
             return self.own.weight(name)  # which says that there is none
         return found.to(self.checkpoint.placement.dtype)
-
-    def weight_share(self, path: str, name: str, rank: int) -> torch.Tensor:
-        """The share that a rank has of a parameter, read from the file."""
-        return share_of(self.weight(name), sharded_axis(self.model, path), rank, self.group.world)
 
     def axis(self, key: str) -> int | None:
         """Which axis of a value is split: a node's as declared, an expression's where a node is declared there."""

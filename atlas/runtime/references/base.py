@@ -16,10 +16,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from atlas.catalog import Model
+from atlas.errors import BadRequest
 from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter, Tensor
 from atlas.runtime.checkpoints import Checkpoint
-from atlas.runtime.expressions import OUTER, Expressions, is_expression
+from atlas.runtime.expressions import OUTER, Expressions, is_expression, turn_of
 from atlas.runtime.flow import Flow
 from atlas.runtime.recorder import Recorder, Recording, Site
 from atlas.runtime.references.alike import Same, alike, enough
@@ -27,6 +28,8 @@ from atlas.runtime.references.recurrent import State
 from atlas.runtime.watch import Loaded
 
 Part = Literal["build", "before", "block", "after"]
+Cut = Callable[[tuple[int, ...]], Sequence[int | slice]]
+"""Which part of a tensor is wanted, an entry an axis, given the tensor's shape."""
 SafePoint = Callable[[int], None]
 
 
@@ -63,6 +66,14 @@ class Pass:
     @property
     def stop(self) -> int:
         return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a model is split: over how many ranks, and along which axes, each with its size in the whole model."""
+
+    world: int
+    axes: Mapping[str, int]
 
 
 class Watched:
@@ -104,8 +115,11 @@ class Watched:
 class ReferenceRunner(Watched, ABC):
     """Reference code with weights in it. Not thread-safe: one thread owns it.
 
-    A replay may be made at a safe point of a pass: it leaves the pass as it found it.
+    A replay may be made at a safe point of a pass: it leaves the pass as it found it. `splitting` says how it is split
+    over several processes, if it is.
     """
+
+    splitting: Splitting | None = None
 
     def __init__(self, model: Model, checkpoint: Checkpoint, loaded: Loaded) -> None:
         super().__init__(model, loaded)
@@ -156,6 +170,34 @@ class ReferenceRunner(Watched, ABC):
     def weight(self, name: str) -> torch.Tensor:
         """A parameter by its name in the reference code. Raises `NotFound`."""
 
+    def portion(
+        self, work: Pass, memory: Memory, part: Part, layer: int | None, path: str, rank: int | None, cut: Cut | None
+    ) -> torch.Tensor | None:
+        """Some of one tensor of a pass: what `cut` takes of it, or, with `rank`, of that rank's share.
+
+        None where the pass does not compute it. What `cut` raises is raised. Raises `BadRequest` for a rank that there
+        is not.
+        """
+        self.require_rank(rank)
+        value = value_of(self.replay(work, memory, part, layer, self.sites([path])), path, layer)
+        return value if value is None or cut is None else value[tuple(cut(tuple(value.shape)))]
+
+    def split_axis(self, path: str) -> str | None:  # noqa: ARG002 - of one process: none
+        """The axis along which a node's values are split."""
+        return None
+
+    def share(self, path: str, whole: torch.Tensor, rank: int) -> torch.Tensor:  # noqa: ARG002 - of one process: all
+        """The part of a whole tensor that a rank has."""
+        return whole
+
+    def require_rank(self, rank: int | None) -> None:
+        """Raises `BadRequest` for a rank that there is not."""
+        world = 1 if self.splitting is None else self.splitting.world
+        if rank is not None and self.splitting is None:
+            raise BadRequest(f"{self.model.name} is not split: it runs in one process.", "Leave `rank` out.")
+        if rank is not None and not 0 <= rank < world:
+            raise BadRequest(f"There is no rank {rank}.", f"Ranks run from 0 to {world - 1}.")
+
     def parts(self, path: str) -> tuple[Part, ...]:
         """The parts of a pass that may compute a node, or an expression by its name."""
         if is_expression(path):
@@ -171,6 +213,15 @@ class ReferenceRunner(Watched, ABC):
             return "block"
         order = list(self.model.graph.nodes)
         return "before" if order.index(path) < order.index("blocks") else "after"
+
+
+def value_of(recording: Recording, path: str, layer: int | None) -> torch.Tensor | None:
+    """What was captured of a node or expression: the last value, or the turn that an expression's name asks for."""
+    turn = turn_of(path)
+    if turn is None:
+        return recording.last(path, layer)
+    values = recording.values.get((path, layer), [])
+    return values[turn - 1] if 1 <= turn <= len(values) else None
 
 
 @dataclass(frozen=True)

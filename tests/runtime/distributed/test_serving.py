@@ -1,0 +1,261 @@
+"""`atlas serve` over three processes: what readers see, what moves between ranks, and what happens when one ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.distributed.conftest import Started, StartRanks, free_port
+
+if TYPE_CHECKING:
+    from atlas.runtime.engine import Engine
+
+LONG = {"model": "smollm2-135m", "prompt": "Once upon a time", "max_new_tokens": 48}
+GATE, D_MLP, WEIGHTS = "blocks/feed-forward/gate", 1536, "blocks/attention/attention-weights"
+DEADLINE = 240
+
+
+class Server:
+    """Three ranks and their address."""
+
+    def __init__(self, ranks: Started, port: int) -> None:
+        self.ranks = ranks
+        self.base = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str, body: Any = None) -> tuple[int, bytes]:
+        request = urllib.request.Request(
+            self.base + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except (urllib.error.URLError, ConnectionError):
+            return 0, b"{}"
+
+    def json(self, path: str, body: Any = None) -> tuple[int, Any]:
+        status, content = self.get(path, body)
+        return status, json.loads(content)
+
+    def numbers(self, run: str, node: str, **query: object) -> np.ndarray[Any, Any]:
+        text = "&".join(f"{name}={value}" for name, value in query.items())
+        status, content = self.get(f"/api/runs/{run}/tensors/{node}/data?{text}")
+        assert status == 200, content
+        size = int.from_bytes(content[8:10], "little")
+        shape = tuple(int(n) for n in re.findall(r"\d+", content[10 : 10 + size].decode().partition("'shape':")[2]))
+        return np.frombuffer(content, np.float32, offset=10 + size).reshape(shape)
+
+    def moved(self) -> int:
+        """Bytes of tensors that have come to rank 0."""
+        found = re.search(rb"^atlas_gathered_bytes (\S+)$", self.get("/metrics")[1], re.M)
+        assert found is not None
+        return int(float(found[1]))
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, what
+            assert self.ranks[0].poll() is None, self.ranks[0].communicate()[0]
+            time.sleep(0.05)
+
+
+Serve = Callable[[int], Server]
+
+
+@pytest.fixture(scope="module")
+def serve(start_ranks: StartRanks, own_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
+    """Starts three ranks, on one data directory each time; they may be silent for so many seconds."""
+    data = tmp_path_factory.mktemp("ranks")
+    for entry in own_data_dir.iterdir():
+        if not entry.name.startswith("runs."):
+            (data / entry.name).symlink_to(entry.resolve())
+
+    def start(silence: int) -> Server:
+        port = free_port()
+        command = ["-m", "atlas", "serve", "--port", str(port), "--data-dir", str(data)]
+        command += ["--rank-seconds", str(silence)]
+        server = Server(start_ranks(command), port)
+        server.until(lambda: server.get("/readyz")[0] == 200, "It does not get ready.")
+        return server
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def server(serve: Serve) -> Server:
+    return serve(60)
+
+
+@pytest.fixture(scope="module")
+def run(server: Server) -> str:
+    """The demonstration run, done."""
+    identity = str(server.json("/readyz")[1]["demo_run"])
+    server.until(lambda: server.json(f"/api/runs/{identity}")[1].get("status") == "done", "The run does not end.")
+    return identity
+
+
+def test_the_page_says_how_the_model_is_split(server: Server, run: str) -> None:
+    page = server.get(f"/models/smollm2-135m/{WEIGHTS}?run={run}&rank=1")[1].decode()
+    assert "SmolLM2 135M is split over 3 ranks. Here each has 3 of 9 q heads, in order." in page
+    assert 'data-rank="1"' in page
+    assert re.search(r'<a href="\?run=\w+&amp;rank=1" aria-current="page">rank 1</a>', page)
+    whole = server.get("/models/smollm2-135m/blocks/block-output")[1].decode()
+    assert "All ranks have the same numbers here" in whole
+    assert 'aria-current="page">all ranks</a>' in whole
+    assert server.get(f"/models/smollm2-135m/{WEIGHTS}?rank=3")[0] == 422
+
+
+def test_numbers_and_checks_are_of_the_whole(server: Server, run: str, engine: Engine) -> None:
+    assert run == engine.demonstration  # the id depends on weights, code and request alone
+    for node, layer in ((WEIGHTS, 4), (GATE, 29)):
+        theirs = server.numbers(run, node, view="prefill", layer=layer)
+        ours = engine.request(run, [node], "prefill", layer, None).result()[node].tensor.numpy()
+        assert np.abs(theirs - ours).max() <= 1e-4 * np.abs(ours).max()
+    summary = server.json(f"/api/runs/{run}/tensors/{WEIGHTS}?view=decode&layer=4&step=3")[1]
+    assert {name: check["ok"] for name, check in summary["checks"].items()} == dict.fromkeys(summary["checks"], True)
+    assert summary["split"] == {"ranks": 3, "axis": "q_heads", "rank": None, "first": 0}
+
+
+def test_one_ranks_share(server: Server, run: str) -> None:
+    whole = server.numbers(run, WEIGHTS, view="prefill", layer=2)
+    parts = [server.numbers(run, WEIGHTS, view="prefill", layer=2, rank=rank) for rank in range(3)]
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+    summary = server.json(f"/api/runs/{run}/tensors/{WEIGHTS}?view=prefill&layer=2&rank=2")[1]
+    assert summary["split"] == {"ranks": 3, "axis": "q_heads", "rank": 2, "first": 6}
+    assert summary["checks"]["shape"]["ok"]
+    assert summary["stats"]["count"] == whole.size // 3
+    down = "blocks/feed-forward/down-weight"
+    matrix = server.numbers(run, down, layer=1)
+    assert np.array_equal(server.numbers(run, down, layer=1, rank=1), matrix[:, D_MLP // 3 : 2 * D_MLP // 3])
+    assert server.get(f"/api/runs/{run}/tensors/{WEIGHTS}?rank=3")[0] == 422
+
+
+def test_what_moves_is_what_was_asked(server: Server, run: str) -> None:
+    def moved(text: str, **query: object) -> int:
+        before = server.moved()
+        found = server.numbers(run, GATE, view="prefill", layer=7, slice=text, **query)
+        assert found.size == expected(text, **query)
+        return server.moved() - before
+
+    def expected(text: str, **_: object) -> int:
+        sizes = [1, 5, D_MLP]
+        for at, entry in enumerate(text.split(",")):
+            first, colon, last = entry.partition(":")
+            sizes[at] = (int(last or sizes[at]) - int(first or 0)) if colon else 1
+        return int(np.prod(sizes))
+
+    others = 2 * D_MLP // 3 * 4
+    assert moved(":,2:3") == others  # one position: two ranks' parts of it, four bytes a number
+    assert moved(":,0:3") == 3 * others
+    assert moved(":,:,0:512") == 0  # rank 0 has these itself
+    assert moved(":,:,500:530") == 5 * 18 * 4
+    assert moved("0,1,1535") == 4
+    before = server.moved()
+    server.numbers(run, "blocks/mid-residual", view="prefill", layer=7, slice=":,1:2")
+    assert server.moved() == before  # all ranks have it
+
+
+def test_a_rank_that_is_killed_is_named_and_the_run_goes_on_after_a_restart(
+    server: Server, serve: Serve, engine: Engine
+) -> None:
+    started = server.json("/api/runs", LONG)[1]
+    identity = started["id"]
+    server.until(lambda: server.json(f"/api/runs/{identity}")[1]["steps"] >= 2, "It does not decode.")
+    victim = server.ranks[2]
+    os.kill(victim.pid, signal.SIGKILL)
+
+    server.until(lambda: server.get(f"/api/runs/{identity}")[0] == 503, "Nobody notices.")
+    problem = server.json(f"/api/runs/{identity}/tensors/{GATE}?view=prefill&layer=3")
+    assert problem[0] == 503
+    assert problem[1]["code"] == "rank-lost"
+    assert f"Rank 2 (process {victim.pid} on " in problem[1]["detail"]
+    assert "links to runs stay good" in problem[1]["hint"]
+    assert server.get("/api/runs", LONG)[0] == 503
+    assert server.get("/readyz")[0] == 503
+    status, page = server.get(f"/models/smollm2-135m/{GATE}?run={identity}")
+    assert status == 200
+    assert f"Rank 2 (process {victim.pid} on " in page.decode()
+    assert server.ranks[1].wait(timeout=DEADLINE) == 2  # the others do not wait for ever
+    server.ranks[0].send_signal(signal.SIGTERM)
+    said = server.ranks[0].communicate(timeout=DEADLINE)[0]
+    assert server.ranks[0].returncode == 2, said
+    assert "Error: Rank 2" in said
+
+    again = serve(10)
+    again.until(lambda: again.json(f"/api/runs/{identity}")[1].get("status") == "done", "It does not go on.")
+    whole = engine.submit(_request(engine)).id
+    again.until(lambda: engine.view(whole).status == "done", "One process does not end.")
+    assert whole == identity
+    assert [token["id"] for token in again.json(f"/api/runs/{identity}")[1]["tokens"]] == engine.run(whole).ids
+    engine.delete(whole)
+    _a_rank_that_hangs_is_named(again, identity)
+
+
+def _a_rank_that_hangs_is_named(server: Server, identity: str) -> None:
+    stopped = server.ranks[1]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        server.until(lambda: server.get(f"/api/runs/{identity}")[0] == 503, "Nobody notices.")
+        detail = server.json(f"/api/runs/{identity}")[1]["detail"]
+        assert f"Rank 1 (process {stopped.pid} on " in detail
+        assert "has said nothing for 10 s" in detail
+        server.ranks[0].send_signal(signal.SIGTERM)
+        assert server.ranks[0].wait(timeout=DEADLINE) == 2
+        assert server.ranks[2].wait(timeout=DEADLINE) == 2
+    finally:
+        stopped.kill()
+
+
+def _request(engine: Engine) -> Any:
+    from atlas.runtime.runs import RunRequest
+
+    ids = tuple(engine.tokens("smollm2-135m", str(LONG["prompt"])))
+    return RunRequest(model="smollm2-135m", token_ids=ids, max_new_tokens=48, temperature=0.0, seed=0)
+
+
+def test_ranks_that_end_in_good_order(start_ranks: StartRanks) -> None:
+    """What is wrong at the start is said by every rank in one line, and all of them end."""
+    world_of_two = start_ranks(["-m", "atlas", "serve", "--port", "0"], world=2)
+    different = start_ranks(
+        ["-m", "atlas", "serve", "--port", "0"],
+        world=2,
+        arguments=lambda rank: ["--max-new-tokens", str(100 + rank)],
+    )
+    for ranks, sentence in (
+        (world_of_two, "SmolLM2 135M cannot be split over 2 ranks: 9 q heads, 3 kv heads cannot be divided by 2."),
+        (different, "differs from rank 0: --max-new-tokens is 101 there and 100 on rank 0."),
+    ):
+        for process in ranks:
+            said = process.communicate(timeout=DEADLINE)[0]
+            assert process.returncode == 2, said
+            assert sentence in said
+            assert "Traceback" not in said
+
+
+def test_a_meeting_point_that_is_in_use(start_ranks: StartRanks) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (rank,) = start_ranks(
+            ["-m", "atlas", "serve", "--port", "0"],
+            world=1,
+            own=lambda _: {"WORLD_SIZE": "3", "MASTER_PORT": str(port)},
+        )
+        said = rank.communicate(timeout=DEADLINE)[0]
+    assert rank.returncode == 2, said
+    assert f"The ranks cannot meet on port {port} of 127.0.0.1: it is in use." in said
