@@ -288,6 +288,12 @@ class Catalog:
             self._models.pop(entry.id, None)
             self._entries[entry.id] = entry
 
+    def discard(self, model: str) -> None:
+        """Take a model away again whose checkpoint came to nothing."""
+        with self._mutex:
+            self._models.pop(model, None)
+            self._entries.pop(model, None)
+
     def derive(self, derived: Derived) -> None:
         """Add a derived architecture, for a reader's own checkpoint."""
         with self._mutex:

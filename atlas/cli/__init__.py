@@ -22,6 +22,7 @@ from atlas.errors import AtlasError
 FAILED, UNFIT = 1, 2
 COMMANDS = {
     "serve": "Serve the pages and the API, with live values.",
+    "add": "Hand a running server another checkpoint.",
     "run": "Run a prompt through a model; print its tokens, and a tensor's statistics.",
     "build": "Write the atlas as a static site with recorded runs.",
     "bundle": "Write a run with its tensors into one file, for who has no weights.",

@@ -26,19 +26,21 @@ import torch
 from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError, Conflict, NotFound, NotReady
 from atlas.runtime.admission import check_request, place_in_line, require_a_place
+from atlas.runtime.arrivals import Arrival, Arrivals
 from atlas.runtime.captures import Captured, Captures, Portion, Wanted, checked
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.liveness import GroupLost
 from atlas.runtime.distributed.member import gather_together, load_together
 from atlas.runtime.distributed.place import Place
 from atlas.runtime.journal import Journal
+from atlas.runtime.placement import Placement
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 from atlas.runtime.roster import Roster, Status
 from atlas.runtime.runs import FINISHED, Run, RunRequest, RunView, Waiting, view_of
 from atlas.runtime.sampling import next_token
 from atlas.runtime.shelf import Shelf, identity_of
 from atlas.runtime.tallies import Tallies
-from atlas.settings import Settings
+from atlas.settings import CheckpointChoice, Settings
 
 log = logging.getLogger(__name__)
 DEMONSTRATION = "The capital of France is"
@@ -91,6 +93,7 @@ class Engine:
         self.tallies = Tallies()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
+        self._arrivals = Arrivals(self._roster, self._lock, self._joined)
         self._stopping = False
         self._stop_by = 0.0
         self._observe()
@@ -134,6 +137,14 @@ class Engine:
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
         return model in self._roster.runners
+
+    def add(self, choice: CheckpointChoice, placement: Placement | None = None) -> Arrival:
+        """Take another checkpoint while serving. Raises `NotReady`, `BadRequest`, `Conflict`."""
+        return self._arrivals.add(choice, placement)
+
+    def checkpoints(self) -> list[Arrival]:
+        """Every checkpoint that runs here, is being opened, or was refused."""
+        return self._arrivals.all()
 
     def stand_in(self, model: str) -> str:
         """The model whose values are shown for a model: itself, or another. Raises `NotFound`."""
@@ -367,6 +378,12 @@ class Engine:
             self._answer()
             self._advance()
         self._stop()
+
+    def _joined(self) -> None:
+        """A model has joined: runs of it that were left unfinished go on."""
+        with self._wake:
+            self._turns.extend(self._shelf.unfinished())
+            self._wake.notify_all()
 
     def _fail(self, error: AtlasError) -> None:
         self._roster.failed(error)

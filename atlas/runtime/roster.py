@@ -16,7 +16,8 @@ from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError, NoCheckpoint, NotReady
 from atlas.runtime.adoption import adopt
 from atlas.runtime.checkpoints import Checkpoint, open_checkpoint
-from atlas.runtime.placement import IN_FULL, chosen_placement
+from atlas.runtime.meter import Progress
+from atlas.runtime.placement import IN_FULL, Placement, chosen_placement
 from atlas.runtime.references.base import ReferenceRunner
 from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
@@ -53,6 +54,11 @@ class Roster:
     def runners(self) -> Mapping[str, ReferenceRunner]:
         """Those that are open."""
         return self._runners
+
+    @property
+    def refused(self) -> Mapping[str, AtlasError]:
+        """Why those that could not be opened were not."""
+        return self._refused
 
     def load(self) -> None:
         """Open the default checkpoint and the reader's own. One of theirs that cannot be used is kept with its reason.
@@ -137,17 +143,26 @@ class Roster:
 
     def _open(self, identity: str, path: Path) -> None:
         """Open a checkpoint and build the reference with it."""
-        self.progress(f"opening {path.name}", None)
+        self.install(identity, self.opened(identity, path, chosen_placement(self.settings), self.progress))
+
+    def opened(self, identity: str, path: Path, placement: Placement, progress: Progress) -> ReferenceRunner:
+        """A runner of a checkpoint, which does not run here yet. Raises `CheckpointError` and what else is wrong."""
+        progress(f"opening {path.name}", None)
         checkpoint = open_checkpoint(
             path,
             self.settings.data_dir,
-            self.progress,
+            progress,
             self.settings.weights_in_memory if self.group is None else 0,
-            chosen_placement(self.settings) if self.group is None else IN_FULL,
+            placement if self.group is None else IN_FULL,
         )
         model = adopt(self.catalog, identity, checkpoint)
-        self.progress(f"building the reference model of {model.name}", None)
-        self._runners[identity] = self._built(model, checkpoint)
+        progress(f"building the reference model of {model.name}", None)
+        return self._built(model, checkpoint)
+
+    def install(self, identity: str, runner: ReferenceRunner) -> None:
+        """Let a model run here from now on."""
+        self._refused.pop(identity, None)
+        self._runners[identity] = runner
 
     def _built(self, model: Model, checkpoint: Checkpoint) -> ReferenceRunner:
         """The reference with these weights in it, or this process's share of it."""

@@ -63,9 +63,11 @@ class Shelf:
         return run
 
     def unfinished(self) -> list[Run]:
-        """Runs that the last process left waiting or under way, and that can go on here."""
+        """Runs that the last process left waiting or under way, and that can go on here; not those that do already."""
         revived = []
         for entry in self.journal.unfinished():
+            if entry.id in self._runs:
+                continue
             try:
                 run = self._revived(entry)
             except Conflict:

@@ -13,7 +13,7 @@ from atlas.catalog import Catalog, open_catalog
 from atlas.inspection.ledger import Ledger
 from atlas.render.assets import static_dir, templates_dir
 from atlas.settings import Settings
-from atlas.web import api, explain, expressions, meanings, metrics, pages, problems, runs, tensors
+from atlas.web import api, checkpoints, explain, expressions, meanings, metrics, pages, problems, runs, tensors
 from atlas.web.access import Access, HostCheck, OriginCheck
 from atlas.web.limits import RequestLimit, Streams, TimeLimit
 from atlas.web.live_values import LiveValues
@@ -66,6 +66,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     problems.install(app)
     app.include_router(api.router)
     app.include_router(runs.router)
+    app.include_router(checkpoints.router)
     app.include_router(expressions.router)
     app.include_router(explain.router)
     app.include_router(tensors.router)

@@ -73,7 +73,8 @@ def test_every_call_answers_as_it_is_described(described: Any, engine: Engine) -
     seen = set[str]()
     for found in described.get_all_operations():
         call = found.ok()
-        if call.method != "delete":  # the demonstration is others' as well
+        # The demonstration is others' as well, and files are opened only for programs of this machine.
+        if call.method != "delete" and f"{call.method} {call.path}" != "post /api/checkpoints":
             plain = plain_case(call, engine.demonstration)
             assert plain.call_and_validate(checks=CHECKS, timeout=60).status_code in (200, 202), plain
         seen.add(f"{call.method} {call.path}")
