@@ -15,6 +15,7 @@ from tqdm import tqdm
 from atlas import __version__
 from atlas.cli import FAILED
 from atlas.cli.options import own_option, settings, settings_options
+from atlas.cli.ranks import check_shares
 from atlas.cli.terminal import note, require_positions, table
 from atlas.errors import StorageError
 from atlas.inspection.checks.result import KINDS, STATUSES, Kind
@@ -31,8 +32,14 @@ MOST_SHOWN = 20
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @own_option("check", "--json", "as_json", is_flag=True, help="Every result, for programs.")
 @own_option("check", "--only", type=click.Choice(KINDS), multiple=True, help="Some kinds of checks; may be repeated.")
+@own_option(
+    "check",
+    "--world-size",
+    type=click.IntRange(2),
+    help="Only what each of so many ranks would have of MODEL, at true size, without weights.",
+)
 @settings_options("data_dir", "checkpoint", "dtype", "device", "threads")
-def command(models: Sequence[str], as_json: bool, only: Sequence[Kind], **given: Any) -> int:
+def command(models: Sequence[str], as_json: bool, only: Sequence[Kind], world_size: int | None, **given: Any) -> int:
     """Check sources, shapes, edges, equations and weights of MODEL, by default of all.
 
     The exit code is 1 if anything failed. What is pending could not be looked at yet, and has not passed.
@@ -44,6 +51,8 @@ def command(models: Sequence[str], as_json: bool, only: Sequence[Kind], **given:
     chosen = settings(given)
     require_positions()
     catalog = open_catalog(chosen.data_dir)
+    if world_size is not None:
+        return check_shares([catalog[model] for model in models or [catalog.default.id]], world_size)
     began, reports, ledger = datetime.now(UTC), [], Ledger(chosen, catalog)
     # fairscale speaks on stdout when it starts, and a program that reads ours must not hear it.
     with _progress() as progress, contextlib.redirect_stdout(sys.stderr):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from atlas.cli import logs
+import click
+
+from atlas.cli import FAILED, logs
 from atlas.cli.terminal import note
 from atlas.errors import AtlasError
+from atlas.graph.axes import VIEWS
 from atlas.runtime.distributed.place import Place
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from atlas.catalog import Model
 
 NOTICING = 0.6
 """Seconds in which a rank that ended is noticed: a launcher tells the others to end at the same moment."""
@@ -42,6 +47,24 @@ def follow(chosen: Settings, place: Place) -> int:
 
     logs.set_up(chosen.log_level, chosen.log_format)
     return run_member(place, chosen, open_catalog(chosen.data_dir), note)
+
+
+def check_shares(models: Sequence[Model], world: int) -> int:
+    """Simulate every rank of these models split over so many, and say what is not as declared; the exit code.
+
+    Raises `CheckpointError` where a model cannot be split so.
+    """
+    from atlas.runtime.distributed.simulated import faults, simulated
+
+    wrong = []
+    for model in models:
+        note(f"{model.name}: simulating {world} ranks")
+        for rank, found in simulated(model, world, range(world)).items():
+            said = faults(model, world, rank, found)
+            nodes = sum(len(found[part]) for part in ("parameters", *VIEWS))
+            click.echo("\n".join(said or [f"{model.name}, rank {rank} of {world}: {nodes} shapes, as declared"]))
+            wrong += said
+    return FAILED if wrong else 0
 
 
 async def linger(backend: Losing, seconds: float) -> None:

@@ -8,13 +8,15 @@ shape of every tensor and parameter that each rank would have; what they should 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -31,7 +33,10 @@ BATCH = 2
 POSITIONS: Mapping[View, tuple[int, int]] = {"full": (7, 0), "prefill": (7, 0), "decode": (1, 6)}
 """Positions computed, and positions before them, in the pass that stands for a view."""
 Shapes = dict[str, dict[str, list[list[int]]]]
-"""By view (`parameters` for those) and node: the shapes that were seen, one after another, each once."""
+"""By view (`parameters` for those) and node: the shapes that were seen, one after another, each once. `collectives` are
+by view: the elements of every all-reduce, and of every whole that was gathered; `layers` there are the blocks that
+passes ran, which stand for those that are alike.
+"""
 
 
 def simulated(model: Model, world: int, ranks: Sequence[int]) -> dict[int, Shapes]:
@@ -93,7 +98,7 @@ def _shapes(model: Model, rank: int, world: int) -> Shapes:
             runner: TrueSize = import_module(
                 f"atlas.runtime.references.{model.architecture.reference.runner}"
             ).TrueSizeRunner(model)
-            found: Shapes = {"parameters": {}}
+            found: Shapes = {"parameters": {}, "collectives": {"layers": [list(runner.layers)]}}
             layers = model.architecture.sizes["layers"]
             for path, node in model.graph.nodes.items():
                 if isinstance(node.node, Parameter):
@@ -101,10 +106,11 @@ def _shapes(model: Model, rank: int, world: int) -> Shapes:
                     found["parameters"][path] = _distinct(list(runner.parameters[name].shape) for name in names)
             for view in VIEWS:
                 if view == "prefill" and runner.full_is_prefill:
-                    found[view] = found["full"]
+                    found[view], found["collectives"][view] = found["full"], found["collectives"]["full"]
                     continue
                 computed, before = POSITIONS[view]
-                trace = runner.trace(view, BATCH, computed, before)
+                with _counted() as found["collectives"][view]:
+                    trace = runner.trace(view, BATCH, computed, before)
                 seen: dict[str, list[list[int]]] = {}
                 for (path, _), values in trace.values.items():
                     seen[path] = _distinct([*seen.get(path, []), *(list(value.shape) for value in values)])
@@ -113,6 +119,28 @@ def _shapes(model: Model, rank: int, world: int) -> Shapes:
         finally:
             parallel.destroy_model_parallel()
             dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _counted() -> Iterator[list[list[int]]]:
+    """What the ranks do together while entered: elements reduced, and elements gathered."""
+    reduced: list[int] = []
+    gathered: list[int] = []
+    all_reduce, all_gather = dist.all_reduce, dist.all_gather
+
+    def reducing(tensor: Any, *arguments: Any, **named: Any) -> Any:
+        reduced.append(tensor.numel())
+        return all_reduce(tensor, *arguments, **named)
+
+    def gathering(tensors: Any, *arguments: Any, **named: Any) -> Any:
+        gathered.append(sum(tensor.numel() for tensor in tensors))
+        return all_gather(tensors, *arguments, **named)
+
+    vars(dist).update(all_reduce=reducing, all_gather=gathering)
+    try:
+        yield [reduced, gathered]
+    finally:
+        vars(dist).update(all_reduce=all_reduce, all_gather=all_gather)
 
 
 def _distinct(shapes: Iterable[list[int]]) -> list[list[int]]:
