@@ -96,9 +96,9 @@ def own_data_dir(checkpoint: Checkpoint, data_dir: Path, tmp_path_factory: pytes
 @pytest.fixture(scope="session")
 def engine(catalog: Catalog, own_data_dir: Path) -> Iterator[Engine]:
     """A running engine with the default model, its demonstration run included."""
-    from atlas.runtime.engine import Engine
+    from atlas.inspection.recorded.engine import OpenEngine
 
-    engine = Engine(Settings(data_dir=own_data_dir), catalog)
+    engine = OpenEngine(Settings(data_dir=own_data_dir), catalog)
     engine.start()
     deadline = time.monotonic() + 120
     while engine.demonstration is None or engine.run(engine.demonstration).status != "done":

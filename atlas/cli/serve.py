@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from atlas.cli.options import settings, settings_options
 from atlas.cli.ranks import ending, follow, linger
 from atlas.cli.terminal import note, require_positions, stages
 from atlas.errors import EnvironmentUnfit
+from atlas.inspection.recorded.bundle import Bundle
 from atlas.runtime.distributed.place import Place
 from atlas.settings import Settings
 
@@ -29,11 +31,14 @@ STALLED_MS = 30_000
 
 
 @click.command("serve")
+@click.argument("bundles", nargs=-1, type=click.Path(dir_okay=False, path_type=Path), metavar="[BUNDLE.atlas ...]")
 @settings_options()
-def command(**given: Any) -> int:
+def command(bundles: tuple[Path, ...], **given: Any) -> int:
     """Serve the pages and the API, with live values.
 
     The pages are there at once; the default weights are fetched and loaded beside them. Ctrl+C stops the server.
+
+    With bundles (see `atlas bundle`) it shows the runs recorded in them, and needs no weights.
 
     \b
     A model that is too large for one process is split over several, here or on several machines:
@@ -45,8 +50,10 @@ def command(**given: Any) -> int:
     if place is not None and not place.serves:
         return follow(chosen, place)
     require_a_gate(chosen)
+    for bundle in bundles:
+        Bundle(bundle, chosen.max_bundle_bytes).close()
     with closing(listen(chosen.host, chosen.port)) as listening:
-        serve(chosen, listening, place)
+        serve(chosen, listening, place, bundles)
     return 0
 
 
@@ -95,8 +102,10 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(chosen: Settings, listening: socket.socket, place: Place | None = None) -> None:
-    """Serve until interrupted; with a `place` as rank 0 of several processes.
+def serve(
+    chosen: Settings, listening: socket.socket, place: Place | None = None, bundles: tuple[Path, ...] = ()
+) -> None:
+    """Serve until interrupted; with a `place` as rank 0 of several processes, with bundles without weights.
 
     Raises `AssetMissing`, `DeclarationError`, `EnvironmentUnfit`, and what ended a model that was split.
     """
@@ -118,7 +127,7 @@ def serve(chosen: Settings, listening: socket.socket, place: Place | None = None
 
     logs.set_up(chosen.log_level, chosen.log_format)
     catalog = open_catalog(chosen.data_dir)
-    backend = Backend(chosen, catalog, place)
+    backend = Backend(chosen, catalog, place, bundles)
     server = Server(
         uvicorn.Config(
             create_app(chosen, catalog=catalog, backend=backend),
@@ -136,7 +145,7 @@ def serve(chosen: Settings, listening: socket.socket, place: Place | None = None
         with (
             _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
             stages(lambda: backend.status),
-            rechecks(chosen, catalog, lambda: backend.status.ready),
+            nullcontext() if bundles else rechecks(chosen, catalog, lambda: backend.status.ready),
             ending(server, backend, place, chosen.drain_seconds) if place is not None else nullcontext(),
         ):
             server.run(sockets=[listening])

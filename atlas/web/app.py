@@ -13,7 +13,18 @@ from atlas.catalog import Catalog, open_catalog
 from atlas.inspection.ledger import Ledger
 from atlas.render.assets import static_dir, templates_dir
 from atlas.settings import Settings
-from atlas.web import api, checkpoints, explain, expressions, meanings, metrics, pages, problems, runs, tensors
+from atlas.web import (
+    api,
+    explain,
+    expressions,
+    meanings,
+    metrics,
+    pages,
+    problems,
+    recorded,
+    runs,
+    tensors,
+)
 from atlas.web.access import Access, HostCheck, OriginCheck
 from atlas.web.limits import RequestLimit, Streams, TimeLimit
 from atlas.web.live_values import LiveValues
@@ -67,6 +78,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     app.include_router(api.router)
     app.include_router(runs.router)
     app.include_router(checkpoints.router)
+    app.include_router(recorded.router)
     app.include_router(expressions.router)
     app.include_router(explain.router)
     app.include_router(tensors.router)
@@ -83,7 +95,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
         exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, *NUMBERS),
     )
     app.add_middleware(PageCache, conditions=lambda: conditions(catalog, backend, settings.data_dir))
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes, larger={recorded.PATH: settings.max_bundle_bytes})
     app.add_middleware(OriginCheck, settings=settings)
     app.add_middleware(Access, settings=settings)
     if settings.requests_per_minute:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import generate_latest
@@ -20,6 +21,7 @@ from atlas.settings import Settings
 if TYPE_CHECKING:
     from atlas.runtime.distributed.place import Place
     from atlas.runtime.engine import Engine
+    from atlas.runtime.references.base import ReferenceRunner
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +37,18 @@ class Progress:
 
 
 class Backend:
-    """Owns the engine for the time that the server runs. `place` is this process's among those of a split model."""
+    """Owns the engine for the time that the server runs. `place` is this process's among those of a split model.
 
-    def __init__(self, settings: Settings, catalog: Catalog, place: Place | None = None) -> None:
+    With `bundles` it shows their runs, and neither fetches nor loads any weights.
+    """
+
+    def __init__(
+        self, settings: Settings, catalog: Catalog, place: Place | None = None, bundles: tuple[Path, ...] = ()
+    ) -> None:
         self.settings = settings
         self.catalog = catalog
         self.place = place
+        self.bundles = bundles
         self._engine: Engine | None = None
         self._failed: AtlasError | None = None
         self._closed = False
@@ -72,7 +80,7 @@ class Backend:
 
     def _load(self) -> None:
         try:
-            from atlas.runtime.engine import Engine
+            from atlas.inspection.recorded.engine import OpenEngine
         except ImportError as error:
             log.error("torch cannot be imported: %s", error)
             self._failed = NotReady(f"torch cannot be imported: {error}.", "Install the project's requirements again.")
@@ -80,7 +88,14 @@ class Backend:
         with self._lock:
             if self._closed:
                 return
-            self._engine = Engine(self.settings, self.catalog, place=self.place)
+            try:
+                self._engine = OpenEngine(
+                    self.settings, self.catalog, bundles=self.bundles, weights=not self.bundles, place=self.place
+                )
+            except AtlasError as error:
+                log.error("%s", error)
+                self._failed = error
+                return
             self._engine.start()
 
     @property
@@ -110,7 +125,8 @@ class Backend:
     @property
     def live_model(self) -> str:
         """The model whose values stand in for models without weights."""
-        return self.catalog.default.id
+        default = self.catalog.default.id
+        return default if self._engine is None or not self.bundles else self._engine.stand_in(default)
 
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
@@ -120,7 +136,7 @@ class Backend:
         """How a model's weights are held (number format, device, memory), then what else to know of them."""
         if not self.has_checkpoint(model):
             return ()
-        checkpoint = self.engine().runner(model).checkpoint if self.status.ready else None
+        checkpoint = self._shown(model).checkpoint if self.status.ready else None
         return () if checkpoint is None else (checkpoint.words, *checkpoint.warnings)
 
     def stand_in(self, model: str) -> str:
@@ -131,20 +147,34 @@ class Backend:
         """Over how many processes a model is split; 1 where it runs in one."""
         if not self.has_checkpoint(model) or self._engine is None or not self._engine.status.ready:
             return 1
-        splitting = self._engine.runner(model).splitting
+        splitting = self._shown(model).splitting
         return 1 if splitting is None else splitting.world
 
     def demo_run(self, model: str = "") -> str | None:
         """The id of the demonstration run of a model (by default the default one), once there is one."""
         return None if self._engine is None else self._engine.demonstrations.get(model or self.live_model)
 
-    def recorded(self, model: str, node: str, view: View) -> str:  # noqa: ARG002
+    def recorded(self, model: str, node: str, view: View) -> str:
         """What a recorded run, where only that is shown of a model, does not hold of a node."""
-        return ""
+        if not self.bundles or self._engine is None:
+            return ""
+        from atlas.inspection.recorded.coverage import left_out
+        from atlas.inspection.recorded.engine import OpenEngine
+
+        run = self.demo_run(model)
+        opened = self._engine.recorded(run) if run is not None and isinstance(self._engine, OpenEngine) else None
+        return "" if opened is None else left_out(opened.facts.held, node, view)
+
+    def _shown(self, model: str) -> ReferenceRunner:
+        """What knows of a model's weights: its runner, or what was recorded of them."""
+        from atlas.inspection.recorded.engine import OpenEngine
+
+        engine = self.engine()
+        return engine.shown(model) if isinstance(engine, OpenEngine) else engine.runner(model)
 
     @property
     def quantization(self) -> str | None:
         """How the stand-in's weights were stored, once they are open."""
         if not self.has_checkpoint(self.live_model):
             return None
-        return self.engine().runner(self.live_model).checkpoint.quantization
+        return self._shown(self.live_model).checkpoint.quantization

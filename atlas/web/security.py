@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from contextvars import ContextVar
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -93,19 +94,21 @@ class SecurityHeaders:
 
 class BodyLimit:
     """Refuses a body of more than `limit` bytes with `TooLarge`: at once where its length is declared, else as it
-    passes the limit."""
+    passes the limit. `larger` has the limits of addresses that take more."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    def __init__(self, app: ASGIApp, limit: int, larger: Mapping[str, int] | None = None) -> None:
         self.app = app
         self.limit = limit
+        self.larger = larger or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        limit = self.larger.get(scope["path"], self.limit)
         declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared) > self.limit:
-            raise self._too_large()
+        if declared.isdecimal() and int(declared) > limit:
+            raise self._too_large(limit)
         seen = 0
 
         async def counted() -> Message:
@@ -113,15 +116,16 @@ class BodyLimit:
             message = await receive()
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
-                if seen > self.limit:
-                    raise self._too_large()
+                if seen > limit:
+                    raise self._too_large(limit)
             return message
 
         await self.app(scope, counted, send)
 
-    def _too_large(self) -> TooLarge:
+    def _too_large(self, limit: int) -> TooLarge:
+        option = "--max-body-bytes" if limit == self.limit else "--max-bundle-bytes"
         return TooLarge(
-            f"The body is larger than {self.limit:,} bytes.",
-            "Send less; whoever runs this server can raise --max-body-bytes.",
-            limit=self.limit,
+            f"The body is larger than {limit:,} bytes.",
+            f"Send less; whoever runs this server can raise {option}.",
+            limit=limit,
         )

@@ -4,6 +4,7 @@ import { createColors } from "./theme.js";
 import { createPanel } from "./panel.js";
 import { createProblems, untilReady } from "./problems.js";
 import { createRunner } from "./runner.js";
+import { takeBundles } from "./drop.js";
 import { addressWriter, createStore, fromAddress, toAddress } from "./state.js";
 import { createStrip } from "./strip.js";
 import { carryState } from "./links.js";
@@ -76,6 +77,7 @@ function start(section) {
     openPanels({ section, store, panel, failed, runner });
   }
   carryState(store);
+  takeBundles({ section, status, problems });
   runner.begin().catch(failed);
 }
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, cast
 import torch
 
 from atlas.catalog import Catalog, Model
-from atlas.errors import AtlasError, Conflict, NoCheckpoint, NotFound, NotRecorded
+from atlas.errors import AtlasError, Conflict, NoCheckpoint, NotFound, NotRecorded, TooMany
 from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter
 from atlas.inspection.answers import Predictions, TensorSummary
@@ -34,6 +34,7 @@ from atlas.settings import Settings
 log = logging.getLogger(__name__)
 FOLDER, SUFFIX = "recorded", ".atlas"
 """Bundles that readers have dropped on the page stay in this folder of the data directory."""
+MOST_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class _Checkpoint:
     tokenizer: _Labels
     sha256: str
     quantization: str | None
+    words: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class _Runner:
 
     model: Model
     checkpoint: _Checkpoint
+    splitting: None = None
 
     @property
     def n_layers(self) -> int:
@@ -97,7 +101,8 @@ class OpenEngine(Engine):
         """Check a bundle and have its run among the others. Raises `BundleError`, `TooLarge`, `StorageError`."""
         opened = Recorded(path, self.catalog, self.settings.max_bundle_bytes)
         facts = opened.facts
-        checkpoint = _Checkpoint(_Labels(opened), facts.checkpoint, facts.quantization)
+        words = f"recorded with {facts.machine}, its weights are not here"
+        checkpoint = _Checkpoint(_Labels(opened), facts.checkpoint, facts.quantization, words)
         run = Run(facts.id, opened.request, cast(ReferenceRunner, _Runner(opened.model, checkpoint)))
         run.ids = [token.id for token in facts.tokens]
         run.status = "done"
@@ -110,12 +115,22 @@ class OpenEngine(Engine):
         return opened.view
 
     def keep_bundle(self, part: Path) -> RunView:
-        """Check a bundle that has been received, and keep it in the data directory. Raises as `open_bundle`."""
-        run_id = Recorded(part, self.catalog, self.settings.max_bundle_bytes)
-        run_id.close()
+        """Check a bundle that has been received, and keep it in the data directory.
+
+        Raises as `open_bundle`, and `TooMany` where as many are kept as may be.
+        """
+        received = Recorded(part, self.catalog, self.settings.max_bundle_bytes)
+        received.close()
+        kept = self._kept / f"{received.id}{SUFFIX}"
+        if not kept.exists() and len(list(self._kept.glob(f"*{SUFFIX}"))) >= MOST_KEPT:
+            raise TooMany(
+                f"{MOST_KEPT} bundles are kept here already.",
+                f"Remove one with DELETE /api/runs/ID, or its file in {FOLDER} of the data directory.",
+                retry_after=3600,
+            )
         with storage_errors("keep the bundle", self._kept):
             self._kept.mkdir(parents=True, exist_ok=True)
-            kept = part.replace(self._kept / f"{run_id.id}{SUFFIX}")
+            part.replace(kept)
         return self.open_bundle(kept)
 
     def recorded(self, identity: str) -> Recorded | None:
@@ -125,16 +140,10 @@ class OpenEngine(Engine):
             return None
         return found[0]
 
-    @property
-    def first_model(self) -> str | None:
-        """The model of the first recorded run."""
-        return next((opened.facts.model for opened, _ in self._recorded.values()), None)
-
-    def quantization(self, model: str) -> str | None:
-        """How a model's weights were stored, here or where its run was recorded."""
-        if super().has_checkpoint(model):
-            return self.runner(model).checkpoint.quantization
-        return next((one.facts.quantization for one, _ in self._recorded.values() if one.facts.model == model), None)
+    def shown(self, model: str) -> ReferenceRunner:
+        """What knows of a model's weights: its runner, or what was recorded of them. Raises as `runner`."""
+        recorded = next((run.runner for _, run in self._recorded.values() if run.request.model == model), None)
+        return self.runner(model) if recorded is None or super().has_checkpoint(model) else recorded
 
     # --- as an engine
 
@@ -247,7 +256,7 @@ class OpenEngine(Engine):
     def _read(
         self, recorded: Recorded, nodes: Sequence[str], view: str, layer: int | None, step: int | None
     ) -> dict[str, Captured]:
-        """Tensors of one pass; those that are not held are left out if others were asked with them, as always."""
+        """Tensors of one pass; those that it does not compute are left out if others were asked with them."""
         if any(is_expression(node) for node in nodes):
             self._no_expressions()
         wanted = checked(self._recorded[recorded.id][1], nodes, view, layer, step)
@@ -257,9 +266,9 @@ class OpenEngine(Engine):
             try:
                 captured = recorded.captured(node, shelf, at, wanted.step if shelf == "decode" else None)
             except NotRecorded:
-                if wanted.alone:
+                if wanted.alone or recorded.covered(node, shelf) is not None:
                     raise
-                continue
+                continue  # this pass does not compute it
             found[node] = captured
         return found
 

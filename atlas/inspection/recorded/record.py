@@ -41,6 +41,7 @@ from atlas.inspection.recorded.layout import (
     sheet_name,
 )
 from atlas.inspection.recorded.selection import Batch, batches, chosen_nodes
+from atlas.inspection.verify import inputs_of
 from atlas.inspection.viewing import Place, Viewed, Viewer
 from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
@@ -178,11 +179,16 @@ class _Recording:
                 self.shelves[batch.shelf, node].of += 1
             return
         run, layer, step = self.run.id, batch.layer, batch.step
+        # What the checks will ask for comes along, so that one replay makes all of it.
+        beside = [path for node in batch.nodes for path in inputs_of(self.model, node, layer)]
+        asked = tuple(dict.fromkeys((*batch.nodes, *beside)))
         try:
-            found = await self.engine.tensors(run, batch.nodes, batch.view, layer, step)
+            found = await self.engine.tensors(run, asked, batch.view, layer, step)
         except NotComputed:
             return
-        for node in found:
+        for node in batch.nodes:
+            if node not in found:
+                continue
             shelved = self.shelves[batch.shelf, node]
             shelved.of += 1
             if not shelved.full:
