@@ -101,7 +101,10 @@ class Chip:
 
 @dataclass(frozen=True)
 class NodeRef:
-    """A node as lists print it. `shape` is in words, empty for what has none; `note` says how it is used here."""
+    """A node as lists print it. `shape` is in words, empty for what has none; `note` says how it is used here.
+
+    `layers` are those that have or use it, in words; empty where all do.
+    """
 
     path: str
     href: str
@@ -112,6 +115,7 @@ class NodeRef:
     code: str = ""
     note: str = ""
     absent: bool = False
+    layers: str = ""
     children: tuple[NodeRef, ...] = ()
 
 
@@ -184,13 +188,26 @@ class CodeColumn:
 
 
 @dataclass(frozen=True)
+class SomeLayers:
+    """What a diagram's badge and broken line stand for: `L`, pattern 0, `local layers: 0-4`."""
+
+    letters: str
+    pattern: int
+    words: str
+
+
+@dataclass(frozen=True)
 class Diagram:
-    """A component's map: `svg` empty where it cannot be drawn, and the same graph as a nested list."""
+    """A component's map: `svg` empty where it cannot be drawn, and the same graph as a nested list.
+
+    `some` are the kinds of layers that it tells apart.
+    """
 
     title: str
     svg: Markup
     nodes: tuple[NodeRef, ...]
     href: str
+    some: tuple[SomeLayers, ...] = ()
 
 
 @dataclass(frozen=True)

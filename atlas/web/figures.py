@@ -52,9 +52,16 @@ def active_parameters(model: Model) -> int:
     return total
 
 
-def parameters_of_one(model: Model, within: str) -> int:
-    """As `parameters`, for one copy of a component."""
-    return sum(numbers_in(model, node) for node in _weights(model, within))
+def parameters_of_one(model: Model, within: str) -> dict[str, int]:
+    """As `parameters`, for one copy of a component, by the kinds of layers in which it differs; '' if all are alike."""
+    alike, found = 0, dict[str, int]()
+    for node in _weights(model, within):
+        count = numbers_in(model, node)
+        if node.layers is None:
+            alike += count
+        else:
+            found[node.layers.name] = found.get(node.layers.name, 0) + count
+    return {kind: alike + count for kind, count in found.items()} or {"": alike}
 
 
 def _weights(model: Model, within: str) -> Iterator[Resolved]:

@@ -17,9 +17,10 @@ from atlas.catalog import Catalog, Model
 from atlas.graph.axes import Extent, View
 from atlas.graph.nodes import Cache, Component, Operation, Parameter, Tensor
 from atlas.graph.resolve import Edge, Resolved
+from atlas.render.diagram.belonging import badges, belonging
 from atlas.web import prose
 from atlas.web.code_column import code_column
-from atlas.web.contexts import AliasRow, Chip, CodeColumn, Diagram, Flow, NodeRef
+from atlas.web.contexts import AliasRow, Chip, CodeColumn, Diagram, Flow, NodeRef, SomeLayers
 from atlas.web.drawing import diagram
 from atlas.web.figures import BYTES, copies, numbers_in, parameters, parameters_of_one
 from atlas.web.state import node_href
@@ -57,6 +58,7 @@ class ModelView:
             shape=prose.shape_words(shape) if shape else Markup(""),
             note=note,
             absent=bool(self.absent(node, view)),
+            layers=some.words if (some := belonging(self.graph).get(path)) is not None else "",
         )
 
     def tree(self, component: str, view: View) -> tuple[NodeRef, ...]:
@@ -106,22 +108,25 @@ class ModelView:
     def size_note(self, node: Resolved) -> str:
         """How much of memory a parameter, a cache or a component takes."""
         model = self.model
-        layers = model.architecture.sizes["layers"]
         if isinstance(node.node, Parameter):
             if model.entry.tied_embeddings and node.path == "unembedding/weight":
                 return "Tied: the same matrix as the embedding, counted there."
             one = numbers_in(model, node)
-            return f"{one:,} parameters" + (f" a layer, {one * layers:,} in {layers}" if node.in_blocks else "")
+            count = copies(model, node)
+            return f"{one:,} parameters" + (f" a layer, {one * count:,} in {count}" if node.in_blocks else "")
         if isinstance(node.node, Cache):
-            one = numbers_in(model, node) * BYTES
-            return f"{one:,} bytes a token and layer in bfloat16, {one * copies(model, node):,} in {layers} layers"
+            one, count = numbers_in(model, node) * BYTES, copies(model, node)
+            return f"{one:,} bytes a token and layer in bfloat16, {one * count:,} in {count} layers"
         if isinstance(node.node, Component):
-            one, whole = parameters_of_one(model, node.path), parameters(model, node.path)
+            whole, each = parameters(model, node.path), parameters_of_one(model, node.path)
             if not whole:
                 return "no parameters"
-            return f"{one:,} parameters" + (
-                f" a layer, {whole:,} in {layers}" if node.in_blocks or one != whole else ""
-            )
+            if len(each) > 1:
+                kinds = ", ".join(f"{one:,} parameters a {kind} layer" for kind, one in each.items())
+                return f"{kinds}, {whole:,} in all"
+            ((_, one),) = each.items()
+            count = copies(model, node) if node.in_blocks else model.architecture.sizes["layers"]
+            return f"{one:,} parameters" + (f" a layer, {whole:,} in {count}" if node.in_blocks or one != whole else "")
         return ""
 
     def aliases(self, node: Resolved) -> tuple[AliasRow, ...]:
@@ -227,7 +232,12 @@ class ModelView:
             parts = tuple(one.path for one in inside if isinstance(one.node, Component) and one.node.repeat)
         title = self.component_name(self.graph[component]) if component else self.model.name
         drawn = diagram(self.model, component, view, page, parts)
-        return Diagram(title, drawn, self.tree(component, view), node_href(self.model.id, component))
+        some = tuple(
+            SomeLayers(badge.letters, badge.pattern % 2, badge.layers.words)
+            for badge in badges(self.graph).values()
+            if f"pattern-{badge.pattern % 2}" in drawn
+        )
+        return Diagram(title, drawn, self.tree(component, view), node_href(self.model.id, component), some)
 
     def neighbours(self, path: str) -> tuple[str, str]:
         """The nodes before and after in order of data flow; empty at either end."""

@@ -437,9 +437,9 @@ def test_lines_begin_and_end_at_their_nodes(layouts: list[tuple[str, Graph, Layo
         for line in layout.lines:
             source = layout.glyphs[line.source]
             below = [one for one in layout.glyphs.values() if middle(one) == middle(source) and one.y >= source.y]
-            pile = [source]  # side inputs that are used together stand one below the other
+            pile = [source]  # what is made or used together stands one below the other
             for one in sorted(below, key=lambda one: one.y):
-                if 0 < one.y - pile[-1].y - pile[-1].height < 4 and one.item.outside:
+                if 0 < one.y - pile[-1].y - pile[-1].height <= 6:
                     pile.append(one)
             assert any(touches(line.points[0], one) for one in pile), (name, line)
             assert touches(line.points[-1], layout.glyphs[line.target]), (name, line)

@@ -169,6 +169,24 @@ def test_the_same_as_a_list_names_every_node_of_the_diagram(client: TestClient, 
     assert listed >= set(catalog["llama-3-8b"].graph.nodes)
 
 
+def test_list_and_legend_say_which_layers_where_they_differ(client: TestClient) -> None:
+    text = " ".join(page(client, "/models/gemma-3-1b").one("aside", class_="map").text.split())
+    assert "L only in local layers: 0-4, 6-10" in text
+    assert "G only in global layers: 5, 11, 17, 23" in text
+    contents = " ".join(page(client, "/models/gemma-3-1b").one("section", id="contents").text.split())
+    assert "Build the causal mask operation, only in global layers: 5, 11, 17, 23" in contents
+    listed = page(client, "/models/deepseek-v3/blocks/feed-forward/project-gate").one("aside", class_="map")
+    assert "only in dense layers: 0-2" in " ".join(listed.text.split())
+    assert not page(client, "/models/llama-3-8b").all("ul", class_="some-layers")
+
+
+def test_a_part_that_differs_by_layer_counts_each_kind(client: TestClient) -> None:
+    text = page(client, "/models/deepseek-v3/blocks/feed-forward").one("body").text
+    assert "396,361,728 parameters a dense layer, 11,320,164,608 parameters a routed layer" in text
+    gate = page(client, "/models/deepseek-v3/blocks/feed-forward/gate-weight").one("body").text
+    assert "132,120,576 parameters a layer, 396,361,728 in 3" in gate
+
+
 def test_without_a_backend_a_page_says_that_nothing_runs(client: TestClient) -> None:
     assert "This server runs no model" in client.get(UPDATE).text
 

@@ -14,6 +14,7 @@ from atlas.graph.axes import Extent, View
 from atlas.graph.nodes import Cache, Component, Operation, Parameter, Tensor
 from atlas.graph.resolve import Graph
 from atlas.render.diagram import text
+from atlas.render.diagram.belonging import Badge, badges, belonging
 from atlas.render.diagram.levels import Item, Level
 
 GlyphKind = Literal["component", "operation", "sum", "tensor", "parameter", "cache"]
@@ -31,6 +32,8 @@ TOGGLE = 20.0
 """Space in px for the sign that opens a component."""
 DOT = 8.0
 LID = 6.0
+BADGE = 9.0
+"""Font size and height in px of the mark of those layers that have or use a node."""
 PILE = 3.0
 """How far the second card of a repeated component stands out, in px."""
 
@@ -69,6 +72,7 @@ class Glyph:
     read: Extent | None = None
     repeat: int = 0
     opens: bool = False
+    badge: Badge | None = None
 
     @property
     def path(self) -> str:
@@ -78,6 +82,11 @@ class Glyph:
     def centre(self) -> float:
         """The x of its middle."""
         return self.x + self.width / 2
+
+    @property
+    def words(self) -> float:
+        """The x of the middle of its words, which stand beside its badge."""
+        return self.centre + badge_room(self.badge) / 2
 
 
 @dataclass(frozen=True)
@@ -101,18 +110,35 @@ def cells(graph: Graph, level: Level, style: Style) -> list[Cell]:
     tails = _tails(level, glyphs)
     params = _own_parameters(level, glyphs)
     piles = _side_inputs(level, glyphs)
-    glued = {*tails.values(), *(path for paths in (*params.values(), *piles.values()) for path in paths)}
+    glued = {path for paths in (*tails.values(), *params.values(), *piles.values()) for path in paths}
     return [
         _piled([glyphs[path], *(glyphs[p] for p in piles[path])])
         if path in piles
-        else _stacked(glyphs[path], [glyphs[p] for p in params.get(path, ())], glyphs.get(tails.get(path, "")), level)
+        else _stacked(
+            glyphs[path],
+            [glyphs[p] for p in params.get(path, ())],
+            [glyphs[p] for p in tails.get(path, ())],
+            level,
+        )
         for path in glyphs
         if path not in glued
     ]
 
 
 def frame_title(graph: Graph, path: str) -> str:
-    """What stands over an opened component: `Transformer block × 32`."""
+    """What stands over an opened component: `Transformer block × 32`, `Routed experts, routed layers`."""
+    some = belonging(graph)
+    mine = some.get(path)
+    tells = mine is not None and mine != some.get(graph[path].parent)
+    return _title(graph, path) + (f", {mine.name} layers" if mine is not None and tells else "")
+
+
+def badge_room(badge: Badge | None) -> float:
+    """The width in px that a badge takes beside a node's words."""
+    return text.width(badge.letters, BADGE, bold=True) + 10 if badge is not None else 0
+
+
+def _title(graph: Graph, path: str) -> str:
     count = repeats(graph, path)
     return graph[path].name + (f" × {count}" if count else "")
 
@@ -134,17 +160,19 @@ def _glyph(graph: Graph, level: Level, item: Item, style: Style) -> Glyph:
     node = resolved.node
     if item.sum:
         return Glyph(item, "sum", 20, 20)
+    badge = badges(graph)[item.layers.name] if item.layers is not None and not style.sketch else None
+    beside = badge_room(badge)
     if isinstance(node, Operation):
         lines = text.broken(node.name, NAME, style.widest)
         wide = max(text.width(line, NAME) for line in lines)
-        return Glyph(item, "operation", _even(wide + 18), 9 + LINE * len(lines), lines=lines)
+        return Glyph(item, "operation", _even(wide + 18 + beside), 9 + LINE * len(lines), lines=lines, badge=badge)
     if isinstance(node, Component):
-        return _component(graph, item, style)
+        return _component(graph, item, style, badge)
     if style.sketch:
         return Glyph(item, "tensor", DOT, DOT)
     if isinstance(node, Parameter):
-        wide = text.symbol_width(resolved.symbol, SYMBOL) + 14
-        return Glyph(item, "parameter", _even(wide), 18, symbol=resolved.symbol)
+        wide = text.symbol_width(resolved.symbol, SYMBOL) + 14 + beside
+        return Glyph(item, "parameter", _even(wide), 18, symbol=resolved.symbol, badge=badge)
     shape = short_shape(graph, item.path, level.view)
     wide = text.symbol_width(resolved.symbol, SYMBOL) + (text.shape_width(shape, SHAPE) + 6 if shape else 0)
     high = 21.0
@@ -158,20 +186,22 @@ def _glyph(graph: Graph, level: Level, item: Item, style: Style) -> Glyph:
             high += 24
             words = text.width("write , read ", SMALL) + text.shape_width((written, read), SMALL)
             wide = max(wide, words, 62)
-        return Glyph(item, "cache", _even(wide + 14), high + LID, lines=lines, symbol=resolved.symbol, shape=shape,
-                     written=written, read=read)  # fmt: skip
-    return Glyph(item, "tensor", _even(wide + 14), high, lines=lines, symbol=resolved.symbol, shape=shape)
+        return Glyph(item, "cache", _even(wide + 14 + beside), high + LID, lines=lines, symbol=resolved.symbol,
+                     shape=shape, written=written, read=read, badge=badge)  # fmt: skip
+    wide += 14 + beside
+    return Glyph(item, "tensor", _even(wide), high, lines=lines, symbol=resolved.symbol, shape=shape, badge=badge)
 
 
-def _component(graph: Graph, item: Item, style: Style) -> Glyph:
+def _component(graph: Graph, item: Item, style: Style, badge: Badge | None) -> Glyph:
     count = repeats(graph, item.path)
-    name = graph[item.path].name if style.sketch else frame_title(graph, item.path)
+    name = graph[item.path].name if style.sketch else _title(graph, item.path)
     lines = text.broken(name, NAME, style.widest, bold=True)
     opens = style.toggles and not item.outside
     wide = max(text.width(line, NAME, bold=True) for line in lines) + 18 + (TOGGLE if opens else 0)
+    wide += badge_room(badge)
     pile = PILE if count else 0
     return Glyph(item, "component", _even(wide) + 2 * pile, 11 + LINE * len(lines) + pile,
-                 lines=lines, repeat=count, opens=opens)  # fmt: skip
+                 lines=lines, repeat=count, opens=opens, badge=badge)  # fmt: skip
 
 
 def _rows(graph: Graph, level: Level, path: str) -> tuple[Extent | None, Extent | None]:
@@ -194,18 +224,27 @@ def _even(size: float) -> float:
     return 2 * -(-size // 2)
 
 
-def _tails(level: Level, glyphs: Mapping[str, Glyph]) -> dict[str, str]:
-    """For each operation or component, the one tensor that it makes, if it makes one."""
+def _tails(level: Level, glyphs: Mapping[str, Glyph]) -> dict[str, list[str]]:
+    """For each operation or component, the one tensor that it makes, or all of them where they go the same ways."""
     found = {}
     for path, glyph in glyphs.items():
         if glyph.kind in ("operation", "sum", "component"):
             made = level.targets(path)
-            if len(made) == 1 and glyphs[made[0]].kind in ("tensor", "cache"):
-                tail = glyphs[made[0]]
-                same = tail.item.inside == glyph.item.inside and tail.item.outside == glyph.item.outside
-                if same and level.sources(made[0]) == [path]:
-                    found[path] = made[0]
+            ways = {tuple(sorted(_ways(level, tensor))) for tensor in made}
+            if len(ways) == 1 and all(
+                glyphs[tensor].kind in ("tensor", "cache")
+                and glyphs[tensor].item.inside == glyph.item.inside
+                and glyphs[tensor].item.outside == glyph.item.outside
+                and level.sources(tensor) == [path]
+                for tensor in made
+            ):
+                found[path] = made
     return found
+
+
+def _ways(level: Level, path: str) -> list[tuple[str, bool]]:
+    """Where an item goes, and whether it only lends itself there."""
+    return [(link.target, link.lends) for link in level.links if link.source == path]
 
 
 def _own_parameters(level: Level, glyphs: Mapping[str, Glyph]) -> dict[str, list[str]]:
@@ -225,8 +264,7 @@ def _side_inputs(level: Level, glyphs: Mapping[str, Glyph]) -> dict[str, list[st
     sets: dict[tuple[tuple[str, bool], ...], list[str]] = {}
     for path, glyph in glyphs.items():
         if glyph.kind == "tensor" and glyph.item.outside and not level.sources(path) and path not in level.stream:
-            flows = sorted((link.target, link.lends) for link in level.links if link.source == path)
-            sets.setdefault(tuple(flows), []).append(path)
+            sets.setdefault(tuple(sorted(_ways(level, path))), []).append(path)
     return {paths[0]: paths[1:] for paths in sets.values() if len(paths) > 1}
 
 
@@ -240,8 +278,8 @@ def _piled(glyphs: list[Glyph]) -> Cell:
     return Cell(tuple(placed), placed[0], placed[-1], width, y - PILE_GAP)
 
 
-def _stacked(head: Glyph, params: list[Glyph], tail: Glyph | None, level: Level) -> Cell:
-    """One cell: parameters to the right and left of the lines that come in, the head below, the tail under it."""
+def _stacked(head: Glyph, params: list[Glyph], tails: list[Glyph], level: Level) -> Cell:
+    """One cell: parameters to the right and left of the lines that come in, the head below, the tails under it."""
     own = {param.path for param in params}
     lines = sum(1 for source in level.sources(head.path) if source not in own)
     clear = max(0, lines - 1) * IN_GAP + 8 if lines else 0
@@ -252,7 +290,7 @@ def _stacked(head: Glyph, params: list[Glyph], tail: Glyph | None, level: Level)
     head = replace(head, width=max(head.width, _even(2 * reach + STEM)))
     half = max(
         head.width / 2,
-        tail.width / 2 if tail else 0,
+        max((tail.width / 2 for tail in tails), default=0),
         clear + _row(right) if right else 0,
         clear + _row(left) if left else 0,
     )
@@ -260,11 +298,12 @@ def _stacked(head: Glyph, params: list[Glyph], tail: Glyph | None, level: Level)
     placed = [*_beside(right, half + clear), *_beside(left, half - clear - _row(left))]
     head = replace(head, x=half - head.width / 2, y=top)
     height = top + head.height
-    if tail:
-        tail = replace(tail, x=half - tail.width / 2, y=height + STEM)
-        height = tail.y + tail.height
-    glyphs = (*placed, head, *((tail,) if tail else ()))
-    return Cell(glyphs, head, tail or head, 2 * half, height)
+    stack, gap = [head], STEM
+    for tail in tails:
+        stack.append(replace(tail, x=half - tail.width / 2, y=height + gap))
+        height += gap + tail.height
+        gap = PILE_GAP
+    return Cell((*placed, *stack), head, stack[-1], 2 * half, height)
 
 
 def _row(params: Iterable[Glyph]) -> float:

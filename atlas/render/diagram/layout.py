@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from atlas.graph.axes import VIEWS, View
+from atlas.graph.nodes import Layers
 from atlas.graph.resolve import Graph
 from atlas.render.diagram import text
 from atlas.render.diagram.cells import NAME, TOGGLE, Glyph, Style, cells, frame_title
@@ -30,7 +31,10 @@ TITLE_CLEAR = 8.0
 
 @dataclass(frozen=True)
 class Line:
-    """One drawn link: where it bends, and its ends. `tip` is whether it ends in an arrow's tip."""
+    """One drawn link: where it bends, and its ends. `tip` is whether it ends in an arrow's tip.
+
+    `layers` are those in which it flows, where that is not all and its ends do not both say it.
+    """
 
     source: str
     target: str
@@ -38,6 +42,7 @@ class Line:
     lends: bool = False
     stream: bool = False
     tip: bool = True
+    layers: Layers | None = None
 
 
 @dataclass(frozen=True)
@@ -148,15 +153,20 @@ def _placed(nest: Nest, titles: Mapping[str, float], answer: Answer) -> Layout:
 def _line(link: Link, nest: Nest, glyphs: Mapping[str, Glyph], route: Sequence[Point] | None) -> Line:
     """A line between cells, from glyph to glyph; or the short one between two glyphs of one cell."""
     source, target = glyphs[link.source], glyphs[link.target]
+    layers = None if source.item.layers == target.item.layers == link.layers else link.layers
     if route is None:
-        x = source.centre if source.kind == "parameter" else target.centre
-        points = ((x, source.y + source.height), (x, target.y))
-        return Line(link.source, link.target, points, link.lends, link.stream, tip=False)
+        x, start = source.centre, source.y + source.height
+        if source.kind != "parameter":  # of several tails one below the other, each hangs from the one above it
+            x = target.centre
+            cell = (glyphs[glyph.path] for glyph in nest.cell_of[link.source].glyphs)
+            start = max(glyph.y + glyph.height for glyph in cell if glyph.y < target.y)
+        points = ((x, start), (x, target.y))
+        return Line(link.source, link.target, points, link.lends, link.stream, tip=False, layers=layers)
     bends = _straight([(_round(x), _round(y)) for x, y in route])
     _smooth(bends, [glyph for path, glyph in glyphs.items() if path not in (link.source, link.target)])
     tail = glyphs[nest.cell_of[link.source].tail.path]
     ends = (_end(bends[1], bends[0], tail), *bends[1:-1], _end(bends[-2], bends[-1], target))
-    return Line(link.source, link.target, ends, link.lends, link.stream, tip=not link.stream)
+    return Line(link.source, link.target, ends, link.lends, link.stream, tip=not link.stream, layers=layers)
 
 
 def _end(inner: Point, end: Point, glyph: Glyph) -> Point:

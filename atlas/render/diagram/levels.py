@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from atlas.errors import NotFound
 from atlas.graph.axes import VIEWS, View
-from atlas.graph.nodes import Cache, Component, Operation, Tensor
+from atlas.graph.nodes import Cache, Component, Layers, Operation, Tensor
 from atlas.graph.resolve import Graph
+from atlas.render.diagram.belonging import belonging
 from atlas.render.diagram.stream import Stream, residual_stream
 
 MOST_AROUND = 8
@@ -24,23 +25,28 @@ MOST_AROUND = 8
 
 @dataclass(frozen=True)
 class Item:
-    """One drawn node. `inside` is the component whose frame it stands in; `outside` marks a neighbour."""
+    """One drawn node. `inside` is the component whose frame it stands in; `outside` marks a neighbour.
+
+    `layers` are those that have or use it, None if all.
+    """
 
     path: str
     inside: str
     outside: bool = False
     opened: bool = False
     sum: bool = False
+    layers: Layers | None = None
 
 
 @dataclass(frozen=True)
 class Link:
-    """Something flows from one drawn node to another. `lends`: its shape or position only."""
+    """Something flows from one drawn node to another. `lends`: its shape or position only; `layers`: only there."""
 
     source: str
     target: str
     lends: bool = False
     stream: bool = False
+    layers: Layers | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,8 @@ def level(graph: Graph, root: str, view: View, opened: frozenset[str] = frozense
         for path, place in outer.places.items():
             if place in around and not within(path, root):
                 places[path] = place
+    some = belonging(graph)
+    items = {path: replace(item, layers=some.get(path)) for path, item in items.items()}
     ordered = sorted(items.values(), key=lambda item: flow.order[item.path])
     links = _links(flow, places, {item.path for item in ordered if not item.opened})
     returns = tuple(
@@ -151,11 +159,13 @@ class _Flow:
         self.stream: Stream = residual_stream(graph, view)
         self.order = {path: number for number, path in enumerate(graph.nodes)}
         self.edges: list[tuple[str, str, bool]] = []
+        self.layers: dict[tuple[str, str], Layers | None] = {}
         for edge in graph.edges:
             # What goes back to a node before it is the next layer's, not another step of this pass.
             back = edge.next_layer and self.order[edge.target] < self.order[edge.source]
             if view in edge.views and not back:
                 self.edges.append((edge.source, edge.target, edge.lends))
+                self.layers[edge.source, edge.target] = edge.layers
         used = {source for source, _, _ in self.edges}
         self.present: set[str] = set()
         for node in graph.nodes.values():
@@ -236,13 +246,17 @@ def _reach(starts: set[str], step: Callable[[str], list[str]], stop: Iterable[st
 
 def _links(flow: _Flow, places: Mapping[str, str], drawn: set[str]) -> tuple[Link, ...]:
     found: dict[tuple[str, str], bool] = {}
+    layers: dict[tuple[str, str], set[Layers | None]] = {}
     for source, target, lends in flow.edges:
         ends = places.get(source), places.get(target)
         if ends[0] is not None and ends[1] is not None and ends[0] != ends[1] and drawn.issuperset(ends):
             pair = (ends[0], ends[1])
             found[pair] = found.get(pair, True) and lends
+            layers.setdefault(pair, set()).add(flow.layers[source, target])
+    # A line for several edges is of some layers if all of them are, and of the same.
+    some = {pair: next(iter(kinds)) if len(kinds) == 1 else None for pair, kinds in layers.items()}
     stream = {(places.get(source), places.get(target)) for source, target in flow.stream.links}
-    return tuple(Link(*pair, lends=lends, stream=pair in stream) for pair, lends in found.items())
+    return tuple(Link(*pair, lends=lends, stream=pair in stream, layers=some[pair]) for pair, lends in found.items())
 
 
 def _ends(flow: _Flow, links: Iterable[Link], places: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

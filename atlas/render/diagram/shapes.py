@@ -6,7 +6,20 @@ from collections.abc import Callable, Iterable
 from html import escape
 
 from atlas.render import equations
-from atlas.render.diagram.cells import LID, LINE, NAME, PILE, SHAPE, SMALL, SYMBOL, TENSOR_NAME, TOGGLE, Glyph
+from atlas.render.diagram.cells import (
+    BADGE,
+    LID,
+    LINE,
+    NAME,
+    PILE,
+    SHAPE,
+    SMALL,
+    SYMBOL,
+    TENSOR_NAME,
+    TOGGLE,
+    Glyph,
+    badge_room,
+)
 from atlas.render.diagram.text import shape_markup
 
 _ROWS = 9
@@ -19,8 +32,8 @@ def number(value: float) -> str:
 
 
 def shape(glyph: Glyph) -> str:
-    """A node's shape and words."""
-    return _SHAPES[glyph.kind](glyph)
+    """A node's shape and words, and the badge of its layers."""
+    return _SHAPES[glyph.kind](glyph) + _badge(glyph)
 
 
 def node(glyph: Glyph, state: Iterable[str], inside: str) -> str:
@@ -45,6 +58,19 @@ def line_of_text(name: str, x: float, middle: float, size: float, content: str, 
     )
 
 
+def _badge(glyph: Glyph) -> str:
+    """Letters in a small box at the left, filled for every second kind of layers."""
+    if glyph.badge is None:
+        return ""
+    wide, high = badge_room(glyph.badge) - 4, BADGE + 3
+    top = LID if glyph.kind == "cache" else 0
+    middle = glyph.y + top + (glyph.height - top - (PILE if glyph.repeat else 0)) / 2
+    x = glyph.x + 6
+    box = rectangle(x, middle - high / 2, wide, high, 2.5, "badge-box")
+    words = line_of_text("badge-text", x + wide / 2, middle, BADGE, escape(glyph.badge.letters))
+    return f'<g class="badge pattern-{glyph.badge.pattern % 2}">{box}{words}</g>'
+
+
 def _lines(glyph: Glyph, x: float, height: float) -> str:
     first = glyph.y + height / 2 - LINE * (len(glyph.lines) - 1) / 2
     return "".join(
@@ -54,7 +80,7 @@ def _lines(glyph: Glyph, x: float, height: float) -> str:
 
 def _operation(glyph: Glyph) -> str:
     radius = min(glyph.height / 2, 13)
-    return rectangle(glyph.x, glyph.y, glyph.width, glyph.height, radius) + _lines(glyph, glyph.centre, glyph.height)
+    return rectangle(glyph.x, glyph.y, glyph.width, glyph.height, radius) + _lines(glyph, glyph.words, glyph.height)
 
 
 def _component(glyph: Glyph) -> str:
@@ -62,7 +88,7 @@ def _component(glyph: Glyph) -> str:
     x = glyph.x + pile
     width, height = glyph.width - 2 * pile, glyph.height - pile
     behind = rectangle(x + pile, glyph.y + pile, width, height, 5, "shape behind") if pile else ""
-    middle = glyph.centre - (TOGGLE / 2 - 2 if glyph.opens else 0)
+    middle = glyph.words - (TOGGLE / 2 - 2 if glyph.opens else 0)
     return behind + rectangle(x, glyph.y, width, height, 5) + _lines(glyph, middle, height)
 
 
@@ -80,9 +106,9 @@ def _words(glyph: Glyph, top: float) -> str:
     if glyph.shape:
         label += f'<tspan class="shape-text" dx="6" font-size="{number(SHAPE)}">{shape_markup(glyph.shape)}</tspan>'
     if not glyph.lines:
-        return line_of_text("label", glyph.centre, top + 10.5, SYMBOL, label)
-    name = line_of_text("name", glyph.centre, top + 9.5, TENSOR_NAME, escape(glyph.lines[0]))
-    return name + line_of_text("label", glyph.centre, top + 23, SYMBOL, label)
+        return line_of_text("label", glyph.words, top + 10.5, SYMBOL, label)
+    name = line_of_text("name", glyph.words, top + 9.5, TENSOR_NAME, escape(glyph.lines[0]))
+    return name + line_of_text("label", glyph.words, top + 23, SYMBOL, label)
 
 
 def _tensor(glyph: Glyph) -> str:

@@ -13,6 +13,7 @@ from html import escape
 from atlas.graph.axes import VIEW_NAMES, Extent, View, in_words
 from atlas.graph.resolve import Graph
 from atlas.render import equations
+from atlas.render.diagram.belonging import badges
 from atlas.render.diagram.cells import NAME, PILE, Glyph, frame_title, repeats
 from atlas.render.diagram.elk import FRAME_HEAD, Point
 from atlas.render.diagram.layout import Frame, Layout, Line
@@ -34,6 +35,7 @@ class Picture:
     shapes: Mapping[str, str]
     words: Mapping[str, str]
     lines: tuple[tuple[Line, str], ...]
+    patterns: Mapping[str, int]
     marks: str
 
 
@@ -45,6 +47,7 @@ def picture(graph: Graph, layout: Layout, root: str, view: View) -> Picture:
         shapes={path: shape(glyph) for path, glyph in layout.glyphs.items()},
         words={path: escape(_title(graph, glyph, view)) for path, glyph in layout.glyphs.items()},
         lines=tuple((line, _drawn(line)) for line in sorted(layout.lines, key=lambda line: line.stream)),
+        patterns={name: badge.pattern % 2 for name, badge in badges(graph).items()},
         marks="".join([*map(_stub, layout.stubs), *(_return(graph, line) for line in layout.returns)]),
     )
 
@@ -118,6 +121,8 @@ def _title(graph: Graph, glyph: Glyph, view: View) -> str:
         words += f"; this pass writes {_plain(glyph.written)} and reads {_plain(glyph.read)}"
     if glyph.repeat:
         words += f", {glyph.repeat} times"
+    if glyph.badge is not None:
+        words += f"; only in {glyph.badge.layers.words}"
     return words
 
 
@@ -139,6 +144,8 @@ def _lines(drawn: Picture, current: str | None) -> list[str]:
             for name, holds in (("flow", True), ("stream", line.stream), ("lends", line.lends), ("near", near))
             if holds
         )
+        if line.layers is not None:
+            classes += f" some pattern-{drawn.patterns[line.layers.name]}"
         ends = f'data-from="{escape(line.source)}" data-to="{escape(line.target)}"'
         (last if near else parts).append(f'<g class="{classes}" {ends}>{path}</g>')
     return [*parts, *last, drawn.marks]
@@ -147,7 +154,8 @@ def _lines(drawn: Picture, current: str | None) -> list[str]:
 def _drawn(line: Line) -> str:
     points = _shortened(line.points) if line.tip else line.points
     tip = f'<path class="tip" d="{_tip(line.points)}"/>' if line.tip else ""
-    return f'<path class="line" d="{_way(points)}"/>{tip}'
+    some = f"<title>Only in {escape(line.layers.words)}</title>" if line.layers is not None else ""
+    return f'{some}<path class="line" d="{_way(points)}"/>{tip}'
 
 
 def _stub(line: Line) -> str:
