@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from atlas.runtime.checkpoints import Checkpoint
     from atlas.runtime.engine import Engine
     from atlas.runtime.references.base import ReferenceRunner
+    from tests.derived import Opened
 
 # How long an example takes says more of the machine's load than of the code.
 hypothesis.settings.register_profile(
@@ -151,3 +152,19 @@ def bundle(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with written(path) as sink:
         asyncio.run(record(engine, engine.demonstration, Choice(chosen), sink))
     return path
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Callable[[str], Opened]:
+    """Opens the small model of a class that nothing describes, in a catalogue of its own, once for all tests."""
+    from atlas.catalog import Catalog, open_store
+    from tests.derived import open_saved
+
+    known: dict[str, Opened] = {}
+
+    def open_one(name: str) -> Opened:
+        if name not in known:
+            known[name] = open_saved(name, tmp_path_factory.mktemp(name), Catalog(open_store(data_dir)))
+        return known[name]
+
+    return open_one

@@ -27,6 +27,7 @@ COMMANDS = {
     "build": "Write the atlas as a static site with recorded runs.",
     "bundle": "Write a run with its tensors into one file, for who has no weights.",
     "check": "Check sources, shapes, edges, equations and weights by running them.",
+    "draft": "Print the skeleton of a declaration, read off the code of a model that has none.",
     "sources": "List, fetch or verify the pinned sources.",
     "weights": "List or fetch the weights that can be fetched.",
 }

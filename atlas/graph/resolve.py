@@ -139,10 +139,10 @@ class Graph:
         parts = path.split("/")[:-1]
         return tuple(self.nodes["/".join(parts[: i + 1])] for i in range(len(parts)))
 
-    def producer(self, path: str, layer: int | None = None) -> Resolved | None:
-        """The operation that makes a tensor: in this layer, or the first declared."""
+    def producer(self, path: str, layer: int | None = None, view: View | None = None) -> Resolved | None:
+        """The operation that makes a tensor: in this layer and view, or the first declared."""
         for source in self.nodes[path].inputs:
-            if self.nodes[source].exists_in(layer):
+            if self.nodes[source].exists_in(layer) and (view is None or view in self._computed(source)):
                 return self.nodes[source]
         return None
 

@@ -67,8 +67,6 @@ IMMATERIAL = frozenset(
     }
 )
 """Settings that no pass of an untrained or trained model depends on."""
-NO_ARGUMENTS = frozenset({"model_type", "_attn_implementation", "_experts_implementation", "is_encoder_decoder"})
-"""What a configuration states and its class is not to be given."""
 
 
 def open_directory(
@@ -231,9 +229,25 @@ def derived_from(path: Path, name: str, data_dir: Path) -> Derived:
             f"{path} is of {name}, which is no model that continues text.", "Use one such as OlmoForCausalLM."
         )
     stated = configuration.to_dict()
-    arguments = {key: value for key, value in stated.items() if key not in IMMATERIAL and key not in NO_ARGUMENTS}
+    own = type(configuration).__annotations__.keys() - IMMATERIAL - {"id2label", "label2id"}
+    arguments = {key: stated[key] for key in sorted(own & stated.keys())}
     _require_same(path, configuration, model_class.config_class(**NO_MARKS, **arguments))
     return derive(model_class, stated, arguments, data_dir / "sources")
+
+
+def undescribed(path: Path, data_dir: Path) -> Derived:
+    """The architecture of the model in a directory, of which the configuration is enough, if nothing describes it.
+
+    Raises CheckpointError, also where a declaration describes it.
+    """
+    name = architecture_name(path, read_configuration(path))
+    module = described().get(name)
+    if name == hugging_face_llama.CLASS or module is not None:
+        known = "llama" if module is None else module.__name__.rpartition(".")[2]
+        raise CheckpointError(
+            f"{path} is of {name}, which is described already.", f"See atlas/architectures/{known}.py."
+        )
+    return derived_from(path, name, data_dir)
 
 
 def causal_classes() -> frozenset[str]:

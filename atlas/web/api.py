@@ -66,6 +66,7 @@ class ModelSummary(Answer):
     attention: str
     architecture: str
     follows: str | None = Field(description="The id of the model that it follows.")
+    derived: bool = Field(description="Whether its graph was read off its code, and nobody has described it.")
     live: Live
 
 
@@ -167,6 +168,7 @@ class NodeDetail(NodeSummary):
     absent: str = Field(description="Why it does not exist in the other views.")
     equation: str = Field(description="TeX; empty where nothing computes it.")
     explanation: str = Field(description="Paragraphs; `$...$` is TeX.")
+    derived: bool = Field(description="Whether it was read off the code, and nobody has described it.")
     evidence: list[EvidencePiece]
 
 
@@ -272,7 +274,7 @@ def search(
     return Hits(query=q, hits=[Hit(**{name: getattr(hit, name) for name in Hit.model_fields}) for hit in found])
 
 
-def _summary(model: Model) -> dict[str, str | None]:
+def _summary(model: Model) -> dict[str, str | bool | None]:
     entry = model.entry
     return {
         "id": model.id,
@@ -283,6 +285,7 @@ def _summary(model: Model) -> dict[str, str | None]:
         "attention": model.architecture.attention,
         "architecture": entry.architecture,
         "follows": entry.follows,
+        "derived": model.architecture.derived,
     }
 
 
@@ -337,6 +340,7 @@ def _detail(model: Model, path: str) -> NodeDetail:
         absent=getattr(node.node, "absent", ""),
         equation=node.plain_equation,
         explanation=model.graph.light(node.node.explanation, base, f"the explanation of {path!r}", marks=False),
+        derived=model.architecture.derived,
         evidence=[_evidence(piece) for piece in model.evidence(path)],
     )
 

@@ -100,9 +100,12 @@ def range_text(lines: Lines) -> str:
 
 
 def _lock(model: Model, piece: Citation) -> Lock | None:
+    """The lock that pins what is cited: that of the code that runs first, since several may pin one revision."""
+    locks = model.store.locks
+    ran = locks[model.architecture.reference.file.source]
+    known = [ran, *locks] if any(file.path == piece.path for file in ran.files) else [*locks]
     return next(
-        (lock for lock in model.store.locks if (lock.repository, lock.revision) == (piece.repository, piece.revision)),
-        None,
+        (lock for lock in known if (lock.repository, lock.revision) == (piece.repository, piece.revision)), None
     )
 
 

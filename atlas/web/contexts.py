@@ -470,7 +470,9 @@ class ModelContext:
 
 @dataclass(frozen=True)
 class NodeContext:
-    """node.html. `absent` says why the node is not there in this view, `layers` in which it is if not in all."""
+    """node.html. `absent` says why the node is not there in this view, `layers` in which it is if not in all, `derived`
+    whether its model was read off the code.
+    """
 
     frame: Frame
     path: str
@@ -485,6 +487,7 @@ class NodeContext:
     chips: tuple[Chip, ...]
     shape: Markup
     absent: str
+    derived: bool
     size_note: str
     equation: Markup
     flow: Flow

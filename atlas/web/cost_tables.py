@@ -19,8 +19,13 @@ EXAMPLE = {"B": 1, "T": POSITIONS, "P": POSITIONS, "T_k": POSITIONS}
 
 
 def cost_rows(model: Model, path: str, current: View) -> tuple[CostRow, ...]:
-    """What an operation, or one copy of a component, takes in each view in which it is computed."""
-    found = []
+    """What an operation, or one copy of a component, takes in each view in which it is computed.
+
+    Nothing of what is derived from code: a line of code may be several operations, whose factors nobody has named.
+    """
+    found: list[CostRow] = []
+    if model.architecture.derived:
+        return ()
     for view in VIEWS:
         part = cost(model, path, view)
         if part is not None:
@@ -46,7 +51,9 @@ def _factor(extent: Extent) -> Markup:
 
 @lru_cache(maxsize=256)
 def pass_costs(model: Model) -> tuple[PassCost, ...]:
-    """What a prefill and a decode step take, all layers."""
+    """What a prefill and a decode step take, all layers; nothing of what is derived from code."""
+    if model.architecture.derived:
+        return ()
     views: tuple[View, ...] = ("prefill", "decode")
     return tuple(_pass_cost(model, view) for view in views)
 
@@ -70,7 +77,9 @@ def _values(model: Model) -> dict[str, int]:
 
 
 def cost_note(model: Model) -> str:
-    """Why a decode step waits for memory."""
+    """Why a decode step waits for memory; empty where costs are not known."""
+    if not pass_costs(model):
+        return ""
     prefill, decode = pass_costs(model)
     local = ""
     if model.architecture.window is not None:

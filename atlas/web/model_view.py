@@ -143,7 +143,7 @@ class ModelView:
 
     def _equation(self, node: Resolved, view: View) -> Markup:
         tex = node.equation
-        maker = self.maker(node)
+        maker = self.maker(node, view)
         if maker is not None and isinstance(maker.node, Operation):
             for use in maker.node.uses:
                 if not use.instead_of:
@@ -177,7 +177,7 @@ class ModelView:
 
     def _flow(self, node: Resolved, view: View) -> Flow:
         rows: list[tuple[str, NodeRef]] = []
-        maker = self.maker(node)
+        maker = self.maker(node, view)
         if maker is not None:
             for edge in self._edges(view, target=maker.path):
                 heading = "weight" if self.graph[edge.source].kind == "parameter" else "in"

@@ -76,6 +76,7 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         chips=view.chips(shape) if shape else (),
         shape=prose.shape_words(shape) if shape else Markup(""),
         absent=view.absent(node, state.view),
+        derived=model.architecture.derived,
         size_note=view.size_note(node),
         equation=view.equation(node, state.view),
         flow=view.flow(node, state.view),

@@ -173,6 +173,8 @@ def test_views_may_make_a_value_in_ways_of_their_own() -> None:
         ("step", ("decode",)),
     }
     assert graph["y"].inputs == ("scan", "step")
+    makers = [graph.producer("y", view=view) for view in ("full", "decode")]
+    assert [maker.path for maker in makers if maker] == ["scan", "step"]
     assert not graph.architecture.derived
     assert graph["y"].plain_equation == (
         r"\begin{aligned} & y = x && \text{(full sequence and prefill)} \\[4pt] "

@@ -34,6 +34,7 @@ def test_models_are_listed_in_order(client: TestClient, catalog: Catalog) -> Non
         "attention": "Grouped-query attention",
         "architecture": "llama",
         "follows": "llama-3-8b",
+        "derived": False,
         "live": {"available": False, "stand_in": None},
     }
 

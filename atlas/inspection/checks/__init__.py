@@ -65,8 +65,10 @@ def run_checks(
     `progress` is told what is being checked, and the share of all that is done.
     """
     tell = progress or (lambda _message, _share: None)
-    chosen = [catalog.entry(model) for model in models]
     checks, shared = found_checks(kinds), dict[str, object]()
+    wanted = tuple(models)
+    _open_own(catalog, settings, wanted, tell, shared)
+    chosen = [catalog.entry(model) for model in wanted]
     for place, entry in enumerate(chosen):
         began, results = time.perf_counter(), list[Result]()
         tell(f"{entry.name}: declaration", place / len(chosen))
@@ -88,6 +90,17 @@ def run_checks(
         yield ModelReport(
             model=entry.id, name=entry.name, results=tuple(results), seconds=round(time.perf_counter() - began, 3)
         )
+
+
+def _open_own(
+    catalog: Catalog, settings: Settings, models: Iterable[str], tell: Progress, shared: dict[str, object]
+) -> None:
+    """Add the reader's own models that are wanted: a new id is known by its checkpoint alone."""
+    from atlas.inspection.checks._live import open_own
+
+    for choice in settings.checkpoint:
+        if choice.model in models and choice.model not in catalog:
+            open_own(catalog, settings, choice.model, tell, shared)
 
 
 def _within(tell: Progress, share: float) -> Progress:

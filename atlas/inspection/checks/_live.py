@@ -12,21 +12,22 @@ from importlib import import_module
 
 import torch
 
-from atlas.catalog import Model
+from atlas.catalog import Catalog, Model
 from atlas.errors import NotFound
 from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter, Tensor
-from atlas.inspection.checks import Subject
+from atlas.inspection.checks import Progress, Subject
 from atlas.inspection.frames import Pass as Facts
 from atlas.inspection.frames import pass_of
 from atlas.runtime.adoption import adopt
 from atlas.runtime.captures import Captured
-from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.checkpoints import Checkpoint, open_checkpoint
 from atlas.runtime.placement import chosen_placement
 from atlas.runtime.recorder import Recording, Site
 from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
 from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
+from atlas.settings import Settings
 
 PROMPT = "The capital of France is"
 STEPS = 3
@@ -152,20 +153,33 @@ def live(subject: Subject) -> Live | None:
     return Live(_witness(subject, small), stands_in=True)
 
 
+def open_own(
+    catalog: Catalog, settings: Settings, identity: str, progress: Progress, shared: dict[str, object]
+) -> Witness:
+    """A model whose weights are here, with its runner; a new id joins the catalogue. Kept in `shared`.
+
+    Raises `CheckpointError`, `SourceError` and `FetchError`.
+    """
+    data_dir = settings.data_dir
+    paths = {choice.model: choice.path for choice in settings.checkpoint}
+    path = paths.get(identity) or fetch_default(data_dir, progress)
+    checkpoint = open_checkpoint(path, data_dir, progress, placement=chosen_placement(settings))
+    return _kept(adopt(catalog, identity, checkpoint), checkpoint, shared)
+
+
+def _kept(model: Model, checkpoint: Checkpoint, shared: dict[str, object]) -> Witness:
+    module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
+    made = Witness(module.Runner(model, checkpoint))
+    shared[f"witness: {model.id}"] = made
+    return made
+
+
 def _witness(subject: Subject, model: Model) -> Witness:
     """Made once for all checks and models."""
-    key = f"witness: {model.id}"
-    kept = subject.shared.get(key)
+    kept = subject.shared.get(f"witness: {model.id}")
     if isinstance(kept, Witness):
         return kept
-    data_dir = subject.settings.data_dir
-    paths = {choice.model: choice.path for choice in subject.settings.checkpoint}
-    if model.id in paths or model.id == subject.catalog.default.id:
-        path = paths.get(model.id) or fetch_default(data_dir, subject.progress)
-        checkpoint = open_checkpoint(path, data_dir, subject.progress, placement=chosen_placement(subject.settings))
-        model = adopt(subject.catalog, model.id, checkpoint)
-    else:
-        checkpoint = untrained(model)
-    module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
-    made = subject.shared[key] = Witness(module.Runner(model, checkpoint))
-    return made
+    own = {choice.model for choice in subject.settings.checkpoint} | {subject.catalog.default.id}
+    if model.id in own:
+        return open_own(subject.catalog, subject.settings, model.id, subject.progress, subject.shared)
+    return _kept(model, untrained(model), subject.shared)

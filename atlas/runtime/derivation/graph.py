@@ -93,6 +93,7 @@ class _Graph:
             before=BEFORE,
         )
         self.sizes.also(size for weight in seen.weights.values() for size in weight.shape)
+        self.functions = {value.function for value in seen.values.values()}
         self.paths = self._paths()
         self.weights = self._weights()
         self.nodes: dict[str, Node] = {}
@@ -178,7 +179,9 @@ class _Graph:
     def _paths(self) -> dict[str, str]:
         """A path for each value: of its component and its name in the code, numbered where that is taken."""
         standard = {key: path for path, key in self.seen.named.items()}
-        components = {self._component(module) for module in self.seen.modules}
+        around = {self._component(value.module) for value in self.seen.values.values()}
+        around |= {path.rpartition("/")[0] for path in self.seen.named}
+        components = {part for path in around for part in _ancestors(path)}
         taken = {"token-ids", "blocks/block-input", *standard.values(), *components}
         found = {BLOCK_INPUT: "blocks/block-input", **standard}
         for key, value in self.seen.values.items():
@@ -190,12 +193,21 @@ class _Graph:
         return found
 
     def _weights(self) -> dict[str, str]:
-        """A path for each parameter, which no value has."""
-        taken = {*self.paths.values(), *(self._component(module) for module in self.seen.modules)}
+        """A path for each parameter, which no value has.
+
+        A module in which nothing was seen but its result, such as a projection, is no component: its parameters are
+        those of the module around it, `q-proj-weight`.
+        """
+        living = {part for path in self.paths.values() for part in _ancestors(path.rpartition("/")[0])}
+        taken = {*self.paths.values(), *living}
         found = {}
         for key, weight in self.seen.weights.items():
             module, _, leaf = weight.name.rpartition(".")
-            path = "/".join(filter(None, (self._component(module), kebab(leaf))))
+            component, leaf = self._component(module), kebab(leaf)
+            while component and component not in living:
+                component, _, last = component.rpartition("/")
+                leaf = f"{last}-{leaf}"
+            path = "/".join(filter(None, (component, leaf)))
             found[key] = _free(f"{path}-parameter" if path in taken else path, taken)
             taken.add(found[key])
         return found
@@ -256,7 +268,18 @@ class _Graph:
             plural="blocks" if blocks else "",
             description=f"A module of the class {kind}." if kind else "A part of the model.",
             module=module,
+            evidence=self._code(path, kind),
         )
+
+    def _code(self, path: str, kind: str) -> tuple[Evidence, ...]:
+        """The code of a component: its class's pass; of all blocks also the pass that has them."""
+        places = {"module": f"{kind}.forward"} if f"{kind}.forward" in self.functions else {}
+        if path == "blocks":
+            places["model"] = f"{self.seen.body}.forward"
+        return tuple(self._around(key, place) for key, place in places.items())
+
+    def _around(self, key: str, place: str) -> Evidence:
+        return Evidence(id=key, kind="contextual", claim=f"{place}, whole.", file=self.file, anchors=(at(place),))
 
     def _add_parameter(self, key: str) -> str:
         weight, path = self.seen.weights[key], self.weights[key]
@@ -266,8 +289,8 @@ class _Graph:
         self._add_components(path)
         self.nodes[path] = Parameter(
             path=path,
-            name=_titled(leaf),
-            symbol=typed(leaf),
+            name=_titled(path.rpartition("/")[2].replace("-", "_")),
+            symbol=typed(path.rpartition("/")[2].replace("-", "_")),
             shape=tuple(self.sizes.fixed(size) for size in weight.shape),
             weight=weight.name,
             description=f"The parameter {leaf} of {module or 'the model'}.",
@@ -326,7 +349,10 @@ class _Graph:
         )
 
     def _line(self, value: Value) -> tuple[Evidence, ...]:
-        return (Evidence(id="line", kind="direct", claim="The code says so.", file=self.file, anchors=(value.anchor,)),)
+        """The expression, and the function that it stands in."""
+        claim = "This expression computes it."
+        line = Evidence(id="line", kind="direct", claim=claim, file=self.file, anchors=(value.anchor,))
+        return line, self._around("function", value.function)
 
     def _layers(self, numbers: Iterable[int | None] | None) -> Layers | None:
         known = tuple(sorted(number for number in numbers or () if number is not None))
@@ -342,6 +368,12 @@ def kebab(name: str) -> str:
     """`Olmo2RMSNorm` as `olmo2-rms-norm`, `q_proj` as `q-proj`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name)
     return re.sub(r"[^a-z0-9]+", "-", spaced.lower()).strip("-") or "value"
+
+
+def _ancestors(path: str) -> list[str]:
+    """A component and those around it."""
+    parts = path.split("/") if path else []
+    return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
 def _kebabs(module: str) -> list[str]:

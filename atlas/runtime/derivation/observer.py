@@ -35,6 +35,7 @@ from atlas.runtime.derivation.observation import (
     merged,
     settled,
 )
+from atlas.runtime.derivation.sizes import CHOSEN
 from atlas.runtime.derivation.statements import calls, codes, statements
 from atlas.runtime.flow import Flow, Name
 from atlas.runtime.recorder import Recorder, Site
@@ -75,7 +76,7 @@ class _Observer:
         self.names = {id(module): generic(name, self.list_name)[0] for name, module in transformer.named_modules()}
         self.statements = statements(loaded)
         self.calls, self.codes = calls(loaded), codes(loaded)
-        self.chosen = int(getattr(transformer.config, "num_experts_per_tok", None) or 0)
+        self.chosen = next((int(n) for name in CHOSEN if (n := getattr(transformer.config, name, None))), 0)
         self.skipped: set[str] = set()
         self.served: dict[str, set[Served]] = defaultdict(set)
         self.values: dict[str, Value] = {}

@@ -12,6 +12,9 @@ from typing import Any
 from atlas.graph.axes import STANDARD_AXES, VIEWS, Axis, View
 
 Passes = Mapping[View, tuple[int, int]]
+WIDTH, VOCABULARY = ("hidden_size", "n_embd", "d_model"), ("vocab_size",)
+CHOSEN = ("num_experts_per_tok",)
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 STANDARD = (
     ("d_mlp", ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")),
     ("q_heads", ("num_attention_heads", "n_head", "num_heads")),

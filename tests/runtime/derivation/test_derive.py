@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from atlas.graph.axes import VIEWS
+from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Component, Operation, Parameter, Tensor
 from atlas.runtime.references.base import Memory, Pass
-from tests.runtime.derivation.conftest import SMALL, Opened
+from tests.derived import SMALL, Opened
 
 PROMPT = (5, 100, 42, 7, 7, 200, 19, 3, 250, 11)
 STEPS = ((12,), (13,), (290,))
@@ -90,7 +90,8 @@ def test_what_stands_outside_the_blocks_is_made_again_too(subject: Opened) -> No
 
 def test_every_value_has_its_declared_rank_where_it_is_declared(subject: Opened) -> None:
     _, values, _ = recorded(subject)
-    for taken, view in ((values[0], "prefill"), (values[1], "decode")):
+    views: tuple[View, ...] = ("prefill", "decode")
+    for taken, view in zip(values, views, strict=False):
         for node in subject.graph.nodes.values():
             if isinstance(node.node, Tensor):
                 layers = [layer for layer in range(subject.runner.n_layers) if node.exists_in(layer)]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
-import torch
-
-from atlas.catalog import Catalog, Model, open_store
-from atlas.graph.resolve import Graph
-from atlas.runtime.adoption import adopt
-from atlas.runtime.checkpoints import Checkpoint, open_checkpoint
-from atlas.runtime.references.hugging_face import Runner
-from tests.runtime.test_hugging_face_directory import write_tokenizer
+if TYPE_CHECKING:
+    from atlas.catalog import Catalog, Model
+    from atlas.graph.resolve import Graph
+    from atlas.runtime.checkpoints import Checkpoint
+    from atlas.runtime.references.hugging_face import Runner
 
 COMMON: Mapping[str, Any] = {
     "vocab_size": 300,
@@ -59,28 +55,25 @@ class Opened:
 
 def save(name: str, directory: Path, **changes: Any) -> Path:
     """Build a model with random weights and save it with a tokenizer."""
+    import torch
     import transformers
 
+    from tests.runtime.test_hugging_face_directory import write_tokenizer
+
     model_class = getattr(transformers, name)
-    configuration = model_class.config_class(**(SMALL.get(name, {}) | changes))
+    configuration = model_class.config_class(**{**SMALL.get(name, {}), **changes})
     torch.manual_seed(0)
     model_class._from_config(configuration).save_pretrained(directory)
     write_tokenizer(directory, configuration.vocab_size)
     return directory
 
 
-@pytest.fixture(scope="session")
-def opened(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Callable[[str], Opened]:
-    """Saves and opens the small model of a class, once for all tests."""
-    known: dict[str, Opened] = {}
+def open_saved(name: str, root: Path, catalog: Catalog) -> Opened:
+    """Save the small model of a class below `root`, and open it into a catalogue."""
+    from atlas.runtime.adoption import adopt
+    from atlas.runtime.checkpoints import open_checkpoint
+    from atlas.runtime.references.hugging_face import Runner
 
-    def open_one(name: str) -> Opened:
-        if name not in known:
-            root = tmp_path_factory.mktemp(name)
-            checkpoint = open_checkpoint(save(name, root / "model"), root / "data")
-            catalog = Catalog(open_store(data_dir))
-            model = adopt(catalog, "mine", checkpoint)
-            known[name] = Opened(name, root / "model", checkpoint, catalog, model, Runner(model, checkpoint))
-        return known[name]
-
-    return open_one
+    checkpoint = open_checkpoint(save(name, root / "model"), root / "data")
+    model = adopt(catalog, "mine", checkpoint)
+    return Opened(name, root / "model", checkpoint, catalog, model, Runner(model, checkpoint))
