@@ -165,11 +165,11 @@ class ModelView:
 
     # --- what flows
 
-    def maker(self, node: Resolved) -> Resolved | None:
-        """The operation whose equation a node shows: itself, or the one that makes it."""
+    def maker(self, node: Resolved, view: View | None = None) -> Resolved | None:
+        """The operation whose equation a node shows: itself, or the one that makes it (in a view)."""
         if node.kind == "operation":
             return node
-        return self.graph.producer(node.path) if node.inputs else None
+        return self.graph.producer(node.path, view=view) if node.inputs else None
 
     def flow(self, node: Resolved, view: View) -> Flow:
         """What a node is made from, and where it goes, in a view."""
