@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @own_option("run", "--prompt", required=True, help="The text to start from.")
 @own_option("run", "--add-bos/--no-add-bos", default=None, help="Default: as the tokenizer's own settings say.")
+@own_option("run", "--chat", is_flag=True, help="The prompt is a user's message, for the model's chat template.")
 @own_option(
     "run", "--max-new-tokens", type=click.IntRange(0), default=16, show_default=True, help="Most tokens to generate."
 )
@@ -58,6 +59,7 @@ def command(
     model: str,
     prompt: str,
     add_bos: bool | None,
+    chat: bool,
     max_new_tokens: int,
     temperature: float,
     seed: int,
@@ -76,6 +78,8 @@ def command(
     """
     if out is not None and node is None:
         raise click.UsageError("--out writes a tensor: name it with --node.")
+    if chat and add_bos is not None:
+        raise click.UsageError("--chat leaves it to the template what the prompt begins with.")
     if step is not None and view != "decode":
         raise click.UsageError("--step counts decode steps: give it with --view decode.")
     chosen = settings(given)
@@ -88,9 +92,14 @@ def command(
     with ready_engine(catalog, chosen) as engine:
         from atlas.runtime.runs import RunRequest
 
-        ids = tuple(engine.tokens(model, prompt, add_bos))
+        made = engine.chat(model, prompt) if chat else None
         request = RunRequest(
-            model=model, token_ids=ids, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
+            model=model,
+            token_ids=made.ids if made is not None else tuple(engine.tokens(model, prompt, add_bos)),
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            template=made.template if made is not None else (),
         )
         run = finished_run(engine, engine.submit(request).id)
         click.echo(_tokens(run))
@@ -116,7 +125,10 @@ def _look_up(catalog: Catalog, chosen: Settings, model: str, node: str | None) -
 
 def _tokens(run: RunView) -> str:
     rows = [("position", "id", "origin", "token")]
-    rows += [(str(token.position), str(token.id), token.origin, repr(token.label)) for token in run.tokens]
+    rows += [
+        (str(token.position), str(token.id), "template" if token.template else token.origin, repr(token.label))
+        for token in run.tokens
+    ]
     text = "".join(token.text for token in run.tokens)
     seconds = ", ".join(f"{part} {spent:.2f} s" for part, spent in run.seconds.items())
     return f"{text}\n\n{table(rows)}\n\n{run.model} · {run.checkpoint} · run {run.id} · {seconds}"

@@ -28,6 +28,7 @@ from atlas.errors import AtlasError, Conflict, NotFound, NotReady
 from atlas.runtime.admission import check_request, place_in_line, require_a_place
 from atlas.runtime.arrivals import Arrival, Arrivals
 from atlas.runtime.captures import Captured, Captures, Portion, Wanted, checked
+from atlas.runtime.chat import Chat, apply_template
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.liveness import GroupLost
 from atlas.runtime.distributed.member import gather_together, load_together
@@ -157,6 +158,10 @@ class Engine:
     def tokens(self, model: str, prompt: str, add_bos: bool | None = None) -> list[int]:
         """A prompt as token ids, BOS as the tokenizer's settings say unless told. Raises `BadRequest`."""
         return self.runner(model).checkpoint.tokenizer.encode(prompt, add_bos)
+
+    def chat(self, model: str, text: str) -> Chat:
+        """A text as a message by the model's chat template, as token ids. Raises `BadRequest`."""
+        return apply_template(self.runner(model).checkpoint.tokenizer, text)
 
     def submit(self, request: RunRequest, client: str = "") -> RunView:
         """Start a run, or find it: the same request is the same run. A failed one starts again.

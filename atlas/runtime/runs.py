@@ -27,23 +27,30 @@ _numbers = itertools.count()
 
 
 class RunRequest(BaseModel):
-    """What determines a run, its checkpoint and reference code aside."""
+    """What determines a run, its checkpoint and reference code aside.
+
+    `template` are the positions of tokens that a chat template put into the prompt.
+    """
 
     model: str
     token_ids: tuple[int, ...]
     max_new_tokens: int
     temperature: float
     seed: int
+    template: tuple[int, ...] = ()
 
 
 class Token(BaseModel):
-    """One token of a run. `text` is what it adds to the text; `label` shows it alone."""
+    """One token of a run. `text` is what it adds to the text; `label` shows it alone. `template`: a chat template put
+    it there.
+    """
 
     position: int
     id: int
     text: str
     label: str
     origin: Literal["prompt", "generated"]
+    template: bool = False
 
 
 class RunError(BaseModel):
@@ -57,8 +64,8 @@ class RunError(BaseModel):
 class RunView(BaseModel):
     """A run as it stands. `steps` are its decode steps; `waiting` is how many unfinished runs come before it.
 
-    `note` says so where values are made again with other software or hardware than at first, and where runs are not
-    written down.
+    `chat`: a chat template made the prompt's tokens, and `prompt` is what it was given. `note` says so where values are
+    made again with other software or hardware than at first, and where runs are not written down.
     """
 
     id: str
@@ -66,6 +73,7 @@ class RunView(BaseModel):
     checkpoint: str
     status: Status
     prompt: str
+    chat: bool = False
     prompt_length: int
     max_new_tokens: int
     temperature: float
@@ -81,6 +89,8 @@ class RunView(BaseModel):
 def run_id(request: RunRequest, checkpoint: str, reference: str) -> str:
     """20 hexadecimal digits of the hash of everything that determines the values of a run."""
     facts = {"checkpoint": checkpoint, "reference": reference, **request.model_dump()}
+    if not request.template:  # a run without one is what it was before there were any
+        del facts["template"]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -179,6 +189,7 @@ class Run:
 
 def tokens_of(run: Run, texts: Sequence[str], labels: Sequence[str]) -> list[Token]:
     """The tokens of a run, with their texts."""
+    template = frozenset(run.request.template)
     return [
         Token(
             position=position,
@@ -186,6 +197,7 @@ def tokens_of(run: Run, texts: Sequence[str], labels: Sequence[str]) -> list[Tok
             text=text,
             label=label,
             origin="prompt" if position < run.prompt_length else "generated",
+            template=position in template,
         )
         for position, (token, text, label) in enumerate(zip(run.ids[: len(texts)], texts, labels, strict=True))
     ]
@@ -198,6 +210,8 @@ def view_of(run: Run, waiting: int, trouble: str = "") -> RunView:
     texts, labels = tokenizer.pieces(ids), [tokenizer.label(token) for token in ids]
     error = run.error
     checkpoint = run.runner.checkpoint
+    template = frozenset(run.request.template)
+    own = [token for position, token in enumerate(run.request.token_ids) if position not in template]
     plain = checkpoint.placement.dtype_name == "float32"
     return RunView(
         id=run.id,
@@ -205,7 +219,8 @@ def view_of(run: Run, waiting: int, trouble: str = "") -> RunView:
         checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}"
         + ("" if plain else f" {checkpoint.placement.words}"),
         status=run.status,
-        prompt=tokenizer.decode(run.request.token_ids),
+        prompt=tokenizer.decode(own),
+        chat=bool(template),
         prompt_length=run.prompt_length,
         max_new_tokens=run.request.max_new_tokens,
         temperature=run.request.temperature,

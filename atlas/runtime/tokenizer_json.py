@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class TokenizerJson(Tokenizer):
         own = self._id(settings.get("eos_token"))
         self.eos_ids = eos_ids or (() if own is None else (own,))
         self.add_bos_default = bool(settings.get("add_bos_token", self._begins_with_bos()))
+        self.chat_template = _template(directory, settings)
         self._alphabet = {character: byte for byte, character in enumerate(byte_alphabet())}
         self._byte_level = "ByteLevel" in set(_types(raw.get("decoder")))
 
@@ -78,6 +80,15 @@ class TokenizerJson(Tokenizer):
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
         return ids
+
+    def encode_marked(self, text: str) -> list[int]:
+        ids: list[int] = self._marked.encode(text, add_special_tokens=False).ids
+        return ids
+
+    @cached_property
+    def _marked(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, which takes names of special tokens for those."""
+        return tokenizers.Tokenizer.from_str(self._library.to_str())
 
     def _bytes(self, token: int) -> bytes:
         written = self._written.get(token)
@@ -98,6 +109,18 @@ def _types(decoder: object) -> Iterator[str]:
         yield str(decoder.get("type"))
         for inner in decoder.get("decoders", ()):
             yield from _types(inner)
+
+
+def _template(directory: Path, settings: Mapping[str, Any]) -> str:
+    """The chat template: a file of its own, or in the settings; of several the one called default."""
+    try:
+        return (directory / "chat_template.jinja").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        stated = settings.get("chat_template", "")
+    if isinstance(stated, list):
+        named = {one.get("name"): one.get("template") for one in stated if isinstance(one, dict)}
+        stated = named.get("default", "")
+    return stated if isinstance(stated, str) else ""
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -34,7 +34,8 @@ class Tokenizer(ABC):
     """A checkpoint's tokenizer.
 
     `eos_ids` are the tokens at which generation ends, `special_ids` all tokens that no text can produce;
-    `add_bos_default` is what the tokenizer's own settings say of the token at a text's beginning.
+    `add_bos_default` is what the tokenizer's own settings say of the token at a text's beginning. `chat_template` is in
+    Jinja; empty where there is none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Tokenizer(ABC):
     eos_ids: tuple[int, ...]
     special_ids: frozenset[int]
     add_bos_default: bool
+    chat_template: str = ""
 
     def encode(self, text: str, add_bos: bool | None = None) -> list[int]:
         """The ids of a text; `add_bos` None: as the tokenizer's own settings say.
@@ -90,6 +92,10 @@ class Tokenizer(ABC):
                 f"There is no token {token}.", f"This vocabulary's ids run from 0 to {self.vocab_size - 1:,}."
             )
         return self._bytes(token)
+
+    def encode_marked(self, text: str) -> list[int] | None:  # noqa: ARG002
+        """The ids of a text in which names of special tokens are those tokens; None where only text can be encoded."""
+        return None
 
     @abstractmethod
     def _encode(self, text: str) -> list[int]:
@@ -139,6 +145,7 @@ class ByteLevelBpe(Tokenizer):
         self.eos_ids = vocabulary.eos_ids
         self.special_ids = vocabulary.special
         self.add_bos_default = vocabulary.add_bos
+        self.chat_template = vocabulary.chat_template
         self._tokens = vocabulary.tokens
         self._as_written = vocabulary.special | vocabulary.literal
         ids = {token: at for at, token in enumerate(vocabulary.tokens) if at not in vocabulary.special}
@@ -177,6 +184,12 @@ class MetaTokenizer(Tokenizer):
     """
 
     add_bos_default = True  # Meta's own generation code begins every text with it.
+    chat_template = (
+        "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>\n\n"
+        "{{ message.content | trim }}<|eot_id|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+    )
+    """What Meta's `ChatFormat` does (llama_models/llama3/chat_format.py), in Jinja."""
 
     def __init__(self, path: Path) -> None:
         _check_ranks(path)

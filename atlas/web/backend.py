@@ -139,6 +139,12 @@ class Backend:
         checkpoint = self._shown(model).checkpoint if self.status.ready else None
         return () if checkpoint is None else (checkpoint.words, *checkpoint.warnings)
 
+    def has_chat(self, model: str) -> bool:
+        """Whether prompts of a model may be put into a chat template; until that is known, whether they might."""
+        if not self.status.ready:
+            return True
+        return self.has_checkpoint(model) and bool(self.engine().runner(model).checkpoint.tokenizer.chat_template)
+
     def stand_in(self, model: str) -> str:
         """The model whose values a model's pages show: itself, or one that stands in."""
         return self.live_model if self._engine is None else self._engine.stand_in(model)

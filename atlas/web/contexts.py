@@ -346,6 +346,7 @@ class LiveContext:
     runs lacks it, or the view does not compute it, and `why_not` says why. `layers` counts the live model's.
     `stand_in` is None where the page's model runs itself. `live_model` is empty where nothing runs here. `held` says
     how its weights are held (number format, device, memory), then what else to know of them.
+    `chat`: its tokenizer has a chat template, as far as is known yet.
     `stage` says in words what the backend is doing while `ready` is false, `failed` what stopped it. `recorded` says
     what a recorded run does not hold of this node; it is empty where all is held, or computed.
     """
@@ -356,6 +357,7 @@ class LiveContext:
     live_name: str
     stand_in: StandIn | None
     held: tuple[str, ...]
+    chat: bool
     node: str
     shown: str
     shown_name: str

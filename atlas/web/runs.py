@@ -32,6 +32,7 @@ class RunOrder(BaseModel):
     prompt: str | None = Field(None, max_length=1_000_000, examples=["The capital of France is"])
     token_ids: list[int] | None = Field(None, max_length=1_000_000)
     add_bos: bool | None = Field(None, description="By default as the tokenizer's own settings say.")
+    chat: bool = Field(False, description="The prompt is a user's message: the model's chat template surrounds it.")
     max_new_tokens: int = Field(16, ge=0, examples=[8])
     temperature: float = Field(0.0, ge=0.0, le=100.0, allow_inf_nan=False)
     seed: int = Field(0, ge=0, lt=2**63)
@@ -40,17 +41,20 @@ class RunOrder(BaseModel):
     def _one_of_two(self) -> RunOrder:
         if (self.prompt is None) == (self.token_ids is None):
             raise ValueError("give either a prompt or token_ids")
+        if self.chat and (self.prompt is None or self.add_bos is not None):
+            raise ValueError("a chat template takes a prompt, and says itself what it begins with: leave add_bos out")
         return self
 
 
 class Token(BaseModel):
-    """One token: `text` is what it adds, `label` shows it alone."""
+    """One token: `text` is what it adds, `label` shows it alone. `template`: a chat template put it there."""
 
     position: int
     id: int
     text: str
     label: str
     origin: str
+    template: bool = False
 
 
 class Run(BaseModel):
@@ -61,6 +65,7 @@ class Run(BaseModel):
     checkpoint: str
     status: str
     prompt: str
+    chat: bool = Field(description="A chat template made the prompt's tokens; `prompt` is the message.")
     prompt_length: int
     max_new_tokens: int
     temperature: float
@@ -109,11 +114,16 @@ def backend_of(request: Request) -> Backend:
 def start(request: Request, order: Annotated[RunOrder, Body()], response: Response) -> Any:
     """Start a run, or find it: the same request is the same run."""
     engine = backend_of(request).engine()
+    template: tuple[int, ...] = ()
     if order.prompt is not None:
         if not order.prompt:
             request.app.state.catalog.entry(order.model)
             raise BadRequest("The prompt is empty: there is nothing to compute.", "Give at least one token.")
-        ids = engine.tokens(order.model, order.prompt, order.add_bos)
+        if order.chat:
+            chat = engine.chat(order.model, order.prompt)
+            ids, template = list(chat.ids), chat.template
+        else:
+            ids = engine.tokens(order.model, order.prompt, order.add_bos)
     else:
         ids = list(order.token_ids or ())
     from atlas.runtime.runs import RunRequest
@@ -125,6 +135,7 @@ def start(request: Request, order: Annotated[RunOrder, Body()], response: Respon
             max_new_tokens=order.max_new_tokens,
             temperature=order.temperature,
             seed=order.seed,
+            template=template,
         ),
         client_of(request.scope),
     )

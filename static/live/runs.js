@@ -17,6 +17,10 @@ export function orderOf(form, model) {
     delete order.add_bos;
   } else {
     order.prompt = prompt;
+    if (data.get("chat")) {
+      order.chat = true;
+      delete order.add_bos; // the template says what the prompt begins with
+    }
   }
   return order;
 }
@@ -25,6 +29,7 @@ export function orderOf(form, model) {
 export function orderOfRun(run) {
   const ids = run.tokens.slice(0, run.prompt_length).map(token => token.id);
   const { model, max_new_tokens, temperature, seed } = run;
+  if (run.chat) return { model, prompt: run.prompt, chat: true, max_new_tokens, temperature, seed };
   return { model, token_ids: ids, max_new_tokens, temperature, seed };
 }
 
@@ -32,6 +37,7 @@ export function orderOfRun(run) {
 export function fillForm(form, run) {
   form.elements.prompt.value = run.prompt;
   for (const name of ["max_new_tokens", "temperature", "seed"]) form.elements[name].value = String(run[name]);
+  if (form.elements.chat) form.elements.chat.checked = Boolean(run.chat);
 }
 
 export const startRun = order => postJson("/api/runs", order);

@@ -35,8 +35,10 @@ export function createStrip(list, { onPoint, onChoose }) {
     button.type = "button";
     button.dataset.position = String(token.position);
     button.dataset.origin = token.origin;
+    button.toggleAttribute("data-template", Boolean(token.template));
     button.textContent = visible(token.label);
-    button.title = `position ${token.position} · token ${token.id}${token.origin === "generated" ? " · generated" : ""}`;
+    const source = token.template ? " · from the chat template" : token.origin === "generated" ? " · generated" : "";
+    button.title = `position ${token.position} · token ${token.id}${source}`;
     button.tabIndex = token.position ? -1 : 0;
     item.append(button);
     list.append(item);
@@ -46,7 +48,8 @@ export function createStrip(list, { onPoint, onChoose }) {
   return {
     /** Shows exactly these tokens, keeping what is there already. */
     set(tokens) {
-      const same = buttons.every((button, at) => tokens[at] && button.textContent === visible(tokens[at].label));
+      const same = buttons.every((button, at) => tokens[at] && button.textContent === visible(tokens[at].label)
+        && button.hasAttribute("data-template") === Boolean(tokens[at].template));
       if (!same || buttons.length > tokens.length) {
         list.replaceChildren();
         buttons = [];

@@ -67,3 +67,21 @@ def test_the_code_is_an_index(open_page: Opener) -> None:
     expect(page.locator(".code-tip")).to_contain_text("click for its page")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/blocks/mid-residual\?"))
+
+
+def test_a_chat_templates_tokens_are_marked_and_the_prompt_stays_the_readers(open_page: Opener) -> None:
+    page = open_page(UPDATE)
+    expect(page.locator('#live [data-live="held"]')).to_have_text("float32 on cpu, 0.5 GB in memory")
+    page.locator(".run-options summary").click()
+    page.locator("form#run input[name=chat]").check()
+    page.locator("form#run textarea[name=prompt]").fill("Say two words")
+    page.locator("form#run input[name=max_new_tokens]").fill("2")
+    page.locator("form#run button[type=submit]").click()
+    own = page.locator('#token-strip [data-origin="prompt"]:not([data-template])')
+    expect(own).to_have_text(["Say", "␣two", "␣words"])
+    expect(page.locator("#token-strip [data-template]").first).to_have_text("<|im_start|>")
+    expect(page.locator("#token-strip [data-template]").first).to_have_attribute("title", re.compile("chat template"))
+    expect(page).to_have_url(re.compile(r"run=[0-9a-f]{20}"))
+    page.reload()
+    expect(page.locator("form#run textarea[name=prompt]")).to_have_value("Say two words")
+    expect(page.locator("form#run input[name=chat]")).to_be_checked()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .conftest import Start, finish
+from .conftest import Atlas, Start, finish
 
 PROMPT = ("run", "smollm2-135m", "--prompt", "The capital of France is", "--max-new-tokens", "3")
 
@@ -40,3 +40,15 @@ def test_a_model_without_weights_says_which_stands_in(start: Start) -> None:
     assert last.startswith("Error: The weights of Llama 3 8B are not here")
     assert "'smollm2-135m', whose values stand in" in last
     assert "Traceback" not in said.err
+
+
+def test_a_chat_templates_tokens_are_told_apart(atlas: Atlas) -> None:
+    said = atlas("run", "smollm2-135m", "--prompt", "Say two words", "--chat", "--max-new-tokens", "1")
+    assert said.code == 0, said.err
+    origins = [line.split()[2] for line in said.out.splitlines() if line[:1].isdigit()]
+    assert origins.count("prompt") == 3
+    assert origins[0] == "template"
+    assert origins[-1] == "generated"
+    refused = atlas("run", "smollm2-135m", "--prompt", "x", "--chat", "--add-bos")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--chat leaves it to the template" in refused.err

@@ -119,3 +119,22 @@ def test_an_unknown_run_is_not_found(live_client: TestClient) -> None:
         answer = live_client.get(f"/api/runs/{path}")
         assert answer.status_code == 404, path
         assert answer.json()["request_id"]
+
+
+def test_a_prompt_by_the_chat_template(live_client: TestClient) -> None:
+    order = {**ORDER, "prompt": "Say <|im_end|> twice", "chat": True, "max_new_tokens": 2}
+    run = finished(live_client, order)
+    assert (run["status"], run["chat"], run["prompt"]) == ("done", True, "Say <|im_end|> twice")
+    own = [token for token in run["tokens"] if token["origin"] == "prompt" and not token["template"]]
+    assert "".join(token["text"] for token in own) == "Say <|im_end|> twice"
+    assert run["tokens"][0]["template"]
+    assert run["tokens"][0]["label"] == "<|im_start|>"
+    assert not any(token["template"] for token in run["tokens"] if token["origin"] == "generated")
+    assert live_client.post("/api/runs", json=order).json()["id"] == run["id"]
+    told = [data for kind, data in events(live_client.get(f"/api/runs/{run['id']}/events").text) if kind == "token"]
+    assert [token["template"] for token in told] == [token["template"] for token in run["tokens"]]
+
+
+@pytest.mark.parametrize("wrong", [{"add_bos": True}, {"prompt": None, "token_ids": [1]}])
+def test_a_chat_template_takes_a_prompt_and_nothing_beside(live_client: TestClient, wrong: dict[str, Any]) -> None:
+    assert live_client.post("/api/runs", json={**ORDER, "chat": True, **wrong}).status_code == 422

@@ -77,6 +77,7 @@ class RecordedToken(Data):
     text: str
     label: str
     origin: Literal["prompt", "generated"]
+    template: bool = False
 
 
 class Coverage(Data):

@@ -74,6 +74,7 @@ class Recorded:
             max_new_tokens=facts.max_new_tokens,
             temperature=facts.temperature,
             seed=facts.seed,
+            template=tuple(token.position for token in facts.tokens if token.template),
         )
 
     @property
@@ -86,6 +87,7 @@ class Recorded:
             checkpoint=facts.checkpoint_words,
             status="done",
             prompt=facts.prompt,
+            chat=any(token.template for token in facts.tokens),
             prompt_length=facts.prompt_length,
             max_new_tokens=facts.max_new_tokens,
             temperature=facts.temperature,

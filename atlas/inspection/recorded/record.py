@@ -282,7 +282,7 @@ class _Recording:
             model=run.model,
             architecture=self.model.entry.architecture,
             layers=self.run.runner.n_layers,
-            checkpoint=self.run.runner.checkpoint.sha256,
+            checkpoint=self.run.runner.checkpoint.identity,
             checkpoint_words=run.checkpoint,
             quantization=self.run.runner.checkpoint.quantization,
             reference=reference_hash(self.run.runner),

@@ -53,6 +53,9 @@ class RecordedValues:
     def held(self, model: str) -> tuple[str, ...]:
         return (f"recorded with {self.shown[model].machine}",) if model in self.shown else ()
 
+    def has_chat(self, model: str) -> bool:  # noqa: ARG002 - nothing is run here
+        return False
+
     def stand_in(self, model: str) -> str:
         if model in self.shown:
             return model
