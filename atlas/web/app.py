@@ -15,6 +15,7 @@ from atlas.render.assets import static_dir, templates_dir
 from atlas.settings import Settings
 from atlas.web import (
     api,
+    checkpoints,
     explain,
     expressions,
     meanings,
