@@ -42,13 +42,15 @@ def projections(
     group: int,
     *,
     bias: bool = False,
+    sinks: bool = False,
     places: tuple[Anchor, Anchor, Anchor] | None = None,
     heads_second: bool = False,
     texts: tuple[str, str, str] | None = None,
 ) -> tuple[Node, ...]:
     """Queries, keys and values: a linear map each, cut into heads [batch, positions, heads, head_dim].
 
-    `places` are where the three are cut; `heads_second`: with heads before positions there. `texts` explain the three.
+    `places` are where the three are cut; `heads_second`: with heads before positions there. `texts` explain the three,
+    and `sinks` says whether weights over the keys sum to less than one.
     """
     source = NORM
     made = places or tuple(
@@ -99,7 +101,7 @@ def projections(
                     shape=(width,),
                     weight=f"{weight}.bias",
                     description=f"Added to the {name} of every position.",
-                    explanation=_bias_text(name),
+                    explanation=_bias_text(name, sinks),
                     evidence=code.context(f"{one}-bias", f"{module} is built with a bias.", built),
                     aliases=weight_names(
                         f"{weight}.bias", f"blk.{{layer}}.{gguf}.bias", f"blocks.{{layer}}.attn.b_{letter}"
@@ -146,14 +148,23 @@ def projections(
     return tuple(nodes)
 
 
-def _bias_text(name: str) -> str:
+def _bias_text(name: str, sinks: bool) -> str:
+    """What a bias is for. With `sinks` the weights over the keys sum to less than one."""
     return {
         "queries": "With it a query may ask for something whatever its token is: a fixed question of each head.",
         "keys": (
-            "Before rotation a constant in all keys would change nothing, since softmax ignores what a whole row has in "
+            "Rotated, a constant part of all keys becomes a preference for certain distances. Without rotation it would only "
+            "raise or lower all keys against the sink."
+            if sinks
+            else "Before rotation a constant in all keys would change nothing, since softmax ignores what a whole row has in "
             "common; rotated, it becomes a preference for certain distances."
         ),
-        "values": "Weights sum to one, so the mixture carries it unchanged: the same could be said by a bias after mixing.",
+        "values": (
+            "The mixture carries as much of it as the keys have of the weights: what the sink takes is missing here too, so a "
+            "bias after mixing would not do the same."
+            if sinks
+            else "Weights sum to one, so the mixture carries it unchanged: the same could be said by a bias after mixing."
+        ),
     }[name]
 
 

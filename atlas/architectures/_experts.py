@@ -284,7 +284,7 @@ def gated_experts(mixture: Mixture, gguf: bool = True) -> tuple[Node, ...]:
             weight=f"{prefix}.gate_up_proj",
             description="For each expert, the matrix that gives its gate and its up.",
             explanation=(
-                "Half of a layer's experts' parameters and more. Published checkpoints keep a matrix an expert; the library "
+                "Two thirds of the experts' parameters. Published checkpoints keep a matrix an expert; the library "
                 "stacks them when it loads."
             ),
             evidence=code.context(

@@ -75,7 +75,7 @@ def rms_norm(
             description=f"One learned factor a feature{', less one' if offset else ''}.",
             explanation=(
                 "Kept as its distance from 1, so weight decay pulls towards leaving the features alone, not towards "
-                "erasing them. A converter that forgets to add the 1 gives a model that says nothing at all."
+                "erasing them. A converter that forgets to add the 1 gives a model that says nothing but noise."
                 if offset
                 else "Applied in float32, before the cast back to the model's dtype."
                 if late_cast

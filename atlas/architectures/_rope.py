@@ -244,7 +244,7 @@ def plain_law(theta: str) -> Law:
             else (lambda rope_local_theta, pairs: powers(rope_local_theta, pairs))
         ),
         explanation=(
-            "A geometric series between one radian a position and one in theta positions. A larger theta slows all pairs but "
+            "A geometric series from one radian a position to nearly one in theta positions. A larger theta slows all pairs but "
             "the first, for contexts that are longer."
         ),
     )

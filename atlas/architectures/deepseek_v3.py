@@ -173,11 +173,12 @@ def declare(config: Config) -> Architecture:
         kind="Mixture of experts",
         attention="Multi-head latent attention",
         summary=(
+            "Blocks read normalised copies of one residual stream and add to it: attention, then a feed-forward part. "
             f"Two ideas make a very large model cheap to run. Attention keeps one latent of {fixed['kv_rank']} numbers a "
             f"position, and {fixed['rope_dim']} more that know where it stands; from those the keys and values of all "
-            f"{fixed['q_heads']} heads are made again whenever they are needed. And in all but the first few layers each token "
+            f"{fixed['q_heads']} heads are made again whenever they are needed. In all but the first few layers each token "
             f"goes through {chosen} of {experts} small experts, chosen by a router that looks at groups first, and through one "
-            "that all tokens share."
+            "that all tokens share. Nearly all parameters are the experts', and any one token reads few of them."
         ),
         reference=CODE.reference(config),
         nodes=(
@@ -193,7 +194,7 @@ def declare(config: Config) -> Architecture:
             *_ends.block(
                 CODE,
                 f"{dense.words.capitalize()}; {routed.words}. Attention is alike in all. The first layers are dense because "
-                "the stream there is still close to the tokens themselves, and a router would learn little but the vocabulary.",
+                "it was in them that the load of the experts took longest to balance in its makers' trials.",
                 description="Two updates of the residual stream: attention, then a dense network or a mixture of experts.",
             ),
             *block_norm(CODE, "attention-norm", "a", "blocks/block-input", 1, "input_layernorm"),
@@ -320,7 +321,7 @@ def _queries() -> tuple[Node, ...]:
     return (
         _matrix(
             "query-down-weight", "Query down weight", "DQ", ("q_rank", "d_model"), "q_a_proj", "attn_q_a",
-            ("Squeezes the normalised features into the query latent.", "It saves parameters; nothing of it is cached."),
+            ("Squeezes the normalised features into the query latent.", "It saves parameters, and memory in training; none is cached."),
         ),
         Operation(
             path=f"{ATTENTION}/compress-queries",
@@ -330,7 +331,7 @@ def _queries() -> tuple[Node, ...]:
             equation=rf"<query-latent> = <{_attention.NORM}>\,<query-down-weight>^{{\top}}",
             reference=linear,
             description="One small vector from which the queries of all heads are made.",
-            explanation="Queries of so many heads are far wider than the stream; a full matrix for them would be the largest.",
+            explanation="Queries of so many heads are far wider than the stream; a full matrix would be attention's largest.",
             evidence=squeezed,
         ),
         Tensor(
@@ -770,7 +771,7 @@ def _router(mixture: _experts.Mixture, chosen: int) -> tuple[Node, ...]:
         *_experts.router(
             mixture,
             "Computed in float32 whatever the model's dtype. Scores are sigmoids, one expert no rival of another; balance is "
-            "kept by a bias that is nudged during training, up for experts that get too little, without any extra loss.",
+            "kept by a bias that is nudged during training, up for experts that get too little; little is left for an extra loss to do.",
         ),
         *step(
             "sigmoid", "Sigmoid of the scores", ("router-logits",), "router-scores",
@@ -808,7 +809,7 @@ def _router(mixture: _experts.Mixture, chosen: int) -> tuple[Node, ...]:
             "score-groups", "Score the groups", ("biased-scores",), "group-scores",
             r"<group-scores>_{t,n} = \sum \operatorname{top}_2 \left\{ <biased-scores>_{t,e} : e \in n \right\}",
             _group_scores, "A group is worth its two best experts.",
-            "Experts of one group live on one machine: looking at groups first keeps a token's experts on few machines.",
+            "Experts of one group are meant for one machine: looking at groups first keeps a token's experts on few machines.",
             grouped, ("Group scores", "G", ("tokens", "groups"), "How well each group suits each token.",
                       "Sums of two scores."),
             "The two best scores of each group are added.",
@@ -862,7 +863,7 @@ def _router(mixture: _experts.Mixture, chosen: int) -> tuple[Node, ...]:
             r"<routing-weights> = <#routed_scaling_factor>\,<normalized-scores>",
             lambda scores, routed_scaling_factor: scores * routed_scaling_factor,
             "Make the routed part as large as it should be beside the shared one.",
-            "The shared expert is added with weight one; without this factor the routed ones would hardly be heard.",
+            "The shared expert is added with weight one; without this factor all the chosen together would weigh no more than it.",
             scaled, ("Routing weights", "w", ("tokens", "experts_per_token"), "How much each chosen expert counts.",
                      "Each row sums to the factor."),
             "Times the scaling factor.",
@@ -898,7 +899,7 @@ def _shared(mixture: _experts.Mixture, routed: Layers) -> tuple[Node, ...]:
             name="Shared expert",
             description="A network that every token goes through, besides those that are chosen for it.",
             explanation=(
-                "As wide as a few experts together, and always on. It takes over what all tokens need, so that the routed "
+                "In form and here also in width one of the experts, but always on. It takes over what all tokens need, so that the routed "
                 "experts are free to differ."
             ),
             evidence=CODE.context("shared-expert", "Called on the same input as the router.", call),

@@ -94,11 +94,12 @@ def declare(config: Config) -> Architecture:
         kind="Dense decoder",
         attention="Grouped-query attention, local and global",
         summary=(
+            "Blocks read normalised copies of one residual stream and add to it: attention, then a gated network. "
             f"Most layers look no further back than {window:,} positions; every few layers one looks at everything. The local "
             "ones turn positions fast, the global ones slowly, by two tables of rotary frequencies, so that distances mean the "
             "same to either as they did in training. Each branch is normalised twice, before it reads and before it is added, "
             "queries and keys once more, and the embedding is scaled up to the size of the stream. The cache of a long text is "
-            "that of the few global layers alone."
+            "almost that of the few global layers alone."
         ),
         reference=CODE.reference(_arguments(config)),
         nodes=(

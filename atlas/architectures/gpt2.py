@@ -106,7 +106,8 @@ def declare(config: Config) -> Architecture:
             "The decoder that most later ones are variations of. Blocks read a normalised copy of one residual stream and add "
             "to it: attention first, then a two-layer network. Position is a learned vector, added to the token's own at the "
             "very beginning and nowhere else, so the context ends where the table ends. Every head has keys and values of its "
-            "own, every linear map has a bias, and the matrix that embeds tokens also scores them."
+            "own, so the cache is as wide as the stream, twice over. Every linear map has a bias, and the matrix that embeds "
+            "tokens also scores them."
         ),
         reference=CODE.reference(config),
         nodes=(

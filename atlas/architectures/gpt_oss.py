@@ -96,10 +96,12 @@ def declare(config: Config) -> Architecture:
         kind="Mixture of experts",
         attention="Grouped-query attention with sinks, local and global",
         summary=(
-            f"Every other layer sees {window:,} positions and no more. Each head has a sink, a learned score that takes part in "
-            "softmax and has no value, so a head that finds nothing can attend to nothing. In every layer a router picks "
-            f"{chosen} of {experts} experts, whose gates are clamped and whose biases are their own. Rotary frequencies are "
-            f"stretched by YaRN from {int(old):,} positions to {int(old * factor):,}."
+            "Blocks read normalised copies of one residual stream and add to it: attention, then a mixture of experts. Every "
+            f"other layer sees {window:,} positions and no more, which halves the cache of a long text; the layers between see "
+            "everything. Each head has a sink, a learned score that takes part in softmax and has no value, so a head that finds "
+            f"nothing can attend to nothing. In every layer a router picks {chosen} of {experts} experts, whose gates are clamped "
+            "and whose biases are their own: nearly all parameters are theirs, and few are read for any one token. Rotary "
+            f"frequencies are stretched by YaRN from {int(old):,} positions to {int(old * factor):,}."
         ),
         reference=CODE.reference(_arguments(config)),
         nodes=(
@@ -147,7 +149,7 @@ def declare(config: Config) -> Architecture:
             _gated.component(
                 CODE,
                 f"Of {experts} small networks each token goes through {chosen}. Nearly all parameters of the model are here: "
-                "published in four bits each, they are what lets the whole of it fit on one accelerator.",
+                "published in four bits each, they let the whole of it fit on one accelerator.",
                 description="A router and its experts, applied to each position alone.",
             ),
             *_router(chosen),
@@ -257,7 +259,7 @@ def _attention_part(group: int, window: int, local: Layers, everywhere: Layers) 
             f"{group} query heads share each head of keys and values. Heads together are wider than the stream. A head may "
             "also attend to nothing: that is what its sink is for.",
         ),
-        *_attention.projections(CODE, group, bias=True),
+        *_attention.projections(CODE, group, bias=True, sinks=True),
         *_rope.rotations(CODE, folded=True, definition=turned, made=(
             at("apply_rotary_pos_emb").assigns("q_embed"), at("apply_rotary_pos_emb").assigns("k_embed")
         )),

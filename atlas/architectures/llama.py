@@ -591,8 +591,8 @@ def _block() -> tuple[Node, ...]:
             description="Two updates of the residual stream: attention, then the feed-forward network.",
             explanation=(
                 "All blocks have the same form and each has weights of its own. The stream passes straight through; a "
-                "block can only add to it. Because the additions commute with nothing but themselves, it is common to "
-                "read the stream after layer n as the sum of all updates up to n."
+                "block can only add to it, so the stream after layer n is the embedding plus all updates so far. That "
+                "does not make blocks independent: each reads what those before it have written."
             ),
             evidence=BLOCK_RESIDUALS + MODEL,
             module="layers.{layer}",
@@ -621,7 +621,7 @@ def _block() -> tuple[Node, ...]:
             ("blocks.{layer}.ln1.hook_scale", "blocks.{layer}.ln1.hook_normalized"),
             "Normalise what attention reads.",
             "Normalising before the branch rather than after the sum keeps a clean path for gradients through the "
-            "whole depth, which is why deep models train without warm-up tricks.",
+            "whole depth; with the norm after the sum, models this deep are hard to get to train at all.",
         ),
     )  # fmt: skip
 
@@ -1202,7 +1202,7 @@ def _feed_forward() -> tuple[Node, ...]:
             name="Feed-forward",
             description="A gated two-layer network, applied to each position alone.",
             explanation=(
-                "About two thirds of a block's weights are here. Each hidden feature reads a direction of the stream "
+                "Three quarters of a block's weights, or more, are here. Each hidden feature reads a direction of the stream "
                 "through a gate and writes another; positions do not meet. SwiGLU is the gated product (Shazeer, 2020); "
                 "SiLU is its activation."
             ),

@@ -47,12 +47,17 @@ def declare(config: Config) -> Architecture:
         kind="Dense decoder",
         attention=f"Grouped-query attention{', sliding window' if size else ''}",
         summary=(
-            "Llama's block, with two things that keep long texts cheap: several query heads share each head of keys and "
-            "values, and each position looks back no further than a window. What lies beyond the window still arrives, one "
-            "window a layer: after n layers a position has heard, at second hand, of n windows. The cache stops growing when "
-            "the window is full."
-            if size
-            else "Llama's block: several query heads share each head of keys and values."
+            "Llama's block: attention and a SwiGLU network read normalised copies of one residual stream and add to it, and "
+            "positions enter as rotations of queries and keys. "
+            + (
+                "Two things keep long texts cheap: several query heads share each head of keys and values, and each position "
+                "looks back no further than a window. What lies beyond the window still arrives, one window a layer: after n "
+                "layers a position has heard, at second hand, of n windows. The cache stops growing when the window is full. "
+                if size
+                else "Several query heads share each head of keys and values, which keeps the cache small. Every position sees "
+                "all before it, so the cache grows with the text, and the cost of a position too. "
+            )
+            + "The last normalised features are compared with one learned direction a token, which scores every token as the next."
         ),
         reference=CODE.reference(config),
         nodes=(
@@ -73,7 +78,7 @@ def declare(config: Config) -> Architecture:
             *block_norm(CODE, "feed-forward-norm", "m", "blocks/mid-residual", 4, "post_attention_layernorm"),
             _gated.component(
                 CODE,
-                "SwiGLU (Shazeer, 2020), three and a half times as wide as the stream: wider than Llama's two and two thirds, "
+                "SwiGLU (Shazeer, 2020), three and a half times as wide as the stream: wider than Llama 2's two and two thirds, "
                 "paid for by the smaller matrices of keys and values.",
             ),
             *_gated.network(CODE),

@@ -73,10 +73,11 @@ def declare(config: Config) -> Architecture:
         kind="Mixture of experts",
         attention="Grouped-query attention" + (", sliding window" if size else ""),
         summary=(
-            f"Mistral's block with {experts} feed-forward networks in place of one. A small router looks at each token and "
-            f"picks {chosen} of them, in every layer anew; their outputs are added, weighed by how sure the router was. So the "
-            f"model has the parameters of all {experts} and the cost of {chosen}: all must be in memory, few are read for any "
-            "one token."
+            f"Mistral's block with {experts} feed-forward networks in place of one. Attention is shared by all tokens, several "
+            "query heads to each head of keys and values. A small router looks at each token and "
+            f"picks {chosen} of the networks, in every layer anew; their outputs are added, weighed by how sure the router was. So "
+            f"the model has the parameters of all {experts} and the cost of {chosen}: all must be in memory, few are read for any "
+            "one token. A batch reads more of them than a single text, since its tokens choose differently."
         ),
         reference=CODE.reference(config),
         nodes=(
@@ -95,7 +96,7 @@ def declare(config: Config) -> Architecture:
             *block_norm(CODE, "attention-norm", "a", "blocks/block-input", 1, "input_layernorm"),
             _attention.component(
                 CODE,
-                "The only place where positions exchange information, and the one part that all tokens share. "
+                "The only place where positions exchange information, and the larger part of what all tokens share. "
                 f"{group} query heads share each head of keys and values.",
             ),
             *_attention.projections(CODE, group),

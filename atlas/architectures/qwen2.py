@@ -45,10 +45,12 @@ def declare(config: Config) -> Architecture:
         kind="Dense decoder",
         attention="Grouped-query attention" if group > 1 else "Multi-head attention",
         summary=(
-            "Llama's block with one thing added: queries, keys and values have a bias. It had gone out of use as needless, and "
+            "Llama's block: attention and a SwiGLU network read normalised copies of one residual stream and add to it, positions "
+            "are rotations, and several query heads share each head of keys and values. One thing is added: queries, keys and "
+            "values have a bias. It had gone out of use as needless, and "
             "came back here for what it does to positions: a constant part of keys and queries, once rotated, is a liking for "
-            "certain distances that does not depend on the text, and that was found to carry further beyond the length trained "
-            "on. Qwen3 replaced it by normalising queries and keys."
+            "certain distances that does not depend on the text. That was found to carry further beyond the length trained on. "
+            "Qwen3 replaced it by normalising queries and keys."
         ),
         reference=CODE.reference({**config, "rope_theta": theta(config)}),
         nodes=(

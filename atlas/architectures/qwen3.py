@@ -49,8 +49,10 @@ def declare(config: Config) -> Architecture:
         summary=(
             "The frame is Llama's: identical blocks that read normalised copies of one residual stream and add to it, "
             "rotary positions, grouped queries, a SwiGLU network. What is its own: every query and every key is brought to "
-            "unit size before it is rotated, so no product of the two can grow without bound; that replaces the biases by "
-            "which Qwen2 told queries and keys apart. And heads together may be wider than the stream they read."
+            "unit size before it is rotated. So no product of the two can grow without bound, and training stays steady without "
+            "the biases that Qwen2 gave them. Heads together may be wider than the stream they read, since their width is a size "
+            "of its own. The last normalised features are compared with one learned direction a token, which scores every token "
+            "as the next."
         ),
         reference=CODE.reference(config),
         nodes=(

@@ -158,6 +158,13 @@ def test_a_model_page_says_what_it_is_read_from(client: TestClient) -> None:
         assert words in text, words
 
 
+def test_each_model_says_what_it_is_in_five_sentences(client: TestClient, catalog: Catalog) -> None:
+    for entry in catalog:
+        lede = page(client, f"/models/{entry.id}").one("p", class_="lede").text
+        assert len(re.findall(r"[.](?=\s|$)", lede)) == 5, (entry.id, lede)
+        assert len(lede.split()) < 130, entry.id
+
+
 def test_smollm2_counts_its_tied_matrix_once(client: TestClient) -> None:
     assert "134,515,008" in client.get("/models/smollm2-135m").text
     assert "the same matrix as the embedding" in client.get("/models/smollm2-135m/unembedding/weight").text
