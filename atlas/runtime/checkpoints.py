@@ -31,6 +31,7 @@ from atlas.runtime.tokens import Tokenizer
 _log = logging.getLogger(__name__)
 
 Format = Literal["gguf", "safetensors", "meta", "untrained"]
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _READERS: dict[str, Callable[[Path], Conversion]] = {"gguf": gguf_families.read}
 
 
@@ -177,8 +178,11 @@ def open_checkpoint(
             return _checkpoint(path, form, load(directory, sha256, data_dir), in_memory, placement)
         try:
             conversion = _READERS[form](path)
+            room = f"{amount(4 * numbers_in(parameter.shape for parameter in conversion.parameters))} in float32"
             if placement != IN_FULL:  # float32 on the processor stays in its file where there is no room
-                require_room(path, numbers_in(parameter.shape for parameter in conversion.parameters), placement)
+                room = require_room(path, numbers_in(one.shape for one in conversion.parameters), placement)
+            if progress is not None:
+                progress(f"opening {path.name}: {room}", None)
         except OSError as error:
             raise _unreadable(path, error) from error
         with storage_errors("write the converted copy of the weights", directory.parent):
@@ -213,6 +217,16 @@ def _format_of(path: Path) -> Format:
             magic = file.read(len(gguf_file.MAGIC))
     except OSError as error:
         raise _unreadable(path, error) from error
+    if path.suffix.lower() in PICKLES and magic != gguf_file.MAGIC:
+        raise CheckpointError(
+            f"{path} is a pickle, which can run code when it is read, and says nothing of what its weights are of.",
+            "Give a directory: of Meta's own files with params.json, or of safetensors with config.json.",
+        )
+    if path.suffix.lower() == ".safetensors" and magic != gguf_file.MAGIC:
+        raise CheckpointError(
+            f"{path} says nothing of what its weights are of.",
+            "Give the directory that it is in, with config.json and tokenizer.json.",
+        )
     if magic != gguf_file.MAGIC:
         raise CheckpointError(f"{path} is in none of the formats that are read ({', '.join(_READERS)}).", hint)
     return "gguf"

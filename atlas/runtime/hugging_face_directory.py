@@ -22,14 +22,16 @@ from safetensors import SafetensorError, safe_open
 from atlas.architectures._code import Code
 from atlas.catalog import Derived, found_architectures
 from atlas.errors import AtlasError, CheckpointError
+from atlas.graph.nodes import Architecture, Parameter
+from atlas.graph.resolve import Graph
 from atlas.runtime import hugging_face_llama
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.derivation.derive import derive
 from atlas.runtime.files import remembered_sha256
 from atlas.runtime.meter import Progress
-from atlas.runtime.placement import IN_FULL, Placement, require_room
+from atlas.runtime.placement import IN_FULL, Placement, numbers_in, require_room
 from atlas.runtime.references.hugging_face import NO_MARKS, library
-from atlas.runtime.tokenizer_json import TokenizerJson
+from atlas.runtime.tokenizer_json import TokenizerJson, require_tokenizer
 
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 REFUSALS = (
@@ -75,10 +77,11 @@ def open_directory(
     """Opens a directory, its weights placed as asked. Raises CheckpointError that says what is wrong, what to do."""
     stated = read_configuration(path)
     files = weight_files(path)
+    require_tokenizer(path)
     tell = progress or (lambda _stage, _share: None)
-    require_room(path, sum(_numbers_in(file) for file in files), placement)
+    room = require_room(path, sum(_numbers_in(file) for file in files), placement)
     name = architecture_name(path, stated)
-    tell(f"opening {path.name}", None)
+    tell(f"opening {path.name}: {room}", None)
     hashes = {file: remembered_sha256(file, data_dir, progress) for file in (path / "config.json", *files)}
     derived: Derived | None = None
     if name == hugging_face_llama.CLASS:
@@ -195,7 +198,20 @@ def _read(path: Path, name: str, placement: Placement) -> tuple[str, dict[str, A
     except AtlasError as error:
         raise CheckpointError(f"{path}: {error.detail}", error.hint) from error
     _require_same(path, configuration, model_class.config_class(**NO_MARKS, **architecture.reference.arguments))
+    numbers = _declared_numbers(architecture, tied=bool(config["tied_embeddings"]))
+    require_room(path, numbers, placement)  # what is packed in its file is not in memory
     return architecture.id, config, _tensors(path, model_class, placement)
+
+
+def _declared_numbers(architecture: Architecture, *, tied: bool) -> int:
+    """How many numbers the parameters of a declaration hold."""
+    sizes = architecture.sizes
+    layers, total = sizes["layers"], -sizes["vocab"] * sizes["d_model"] * tied
+    for node in Graph(architecture).nodes.values():
+        if isinstance(node.node, Parameter):
+            copies = sum(node.exists_in(layer) for layer in range(layers)) if node.in_blocks else 1
+            total += copies * numbers_in([[extent.size or 0 for extent in node.shape["full"] or ()]])
+    return total
 
 
 def known_class(path: Path, name: str) -> Any:

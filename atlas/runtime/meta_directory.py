@@ -98,12 +98,13 @@ def open_meta(path: Path, data_dir: Path, progress: Progress | None, placement: 
         )
     names = list(parameter_shapes(config | {"tied_embeddings": False}))
     allocated = [name for name in names if not _stays(shards, name, placement)]
-    require_room(path, numbers_in(shards.shapes[name] for name in allocated), placement)
+    room = require_room(path, numbers_in(shards.shapes[name] for name in allocated), placement)
+    tell = progress or (lambda _stage, _share: None)
+    tell(f"opening {path.name}: {room}", None)
     hashes = {file: remembered_sha256(file, data_dir, progress) for file in (path / PARAMS, *files, path / TOKENIZER)}
     tensors = {}
     for at, name in enumerate(names):
-        if progress is not None:
-            progress(f"reading {path.name}", at / len(names))
+        tell(f"reading {path.name}", at / len(names))
         tensors[name] = shards.whole(name, placement)
     tied = torch.equal(tensors["output.weight"], tensors["tok_embeddings.weight"])
     if tied:

@@ -83,18 +83,19 @@ def numbers_in(shapes: Iterable[Sequence[int]]) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
-def require_room(path: Path, numbers: int, placement: Placement, extra: int = 0) -> int:
-    """The bytes that weights of so many numbers take, `extra` beside them. Refuses more than is free.
+def require_room(path: Path, numbers: int, placement: Placement) -> str:
+    """What weights of so many numbers need, in words: `0.5 GB in float32 on cpu, 11.0 GB free`. Refuses more than that.
 
     Raises `CheckpointError` that says what would fit.
     """
-    needed, free = numbers * placement.dtype.itemsize + extra, free_memory(placement.device)
+    needed, free = numbers * placement.dtype.itemsize, free_memory(placement.device)
+    words = f"{amount(needed)} in {placement.words}, {amount(free)} free"
     if needed <= free:
-        return needed
+        return words
     smaller = [
         name
         for name, dtype in DTYPES.items()
-        if dtype.itemsize < placement.dtype.itemsize and numbers * dtype.itemsize + extra <= free
+        if dtype.itemsize < placement.dtype.itemsize and numbers * dtype.itemsize <= free
     ]
     hint = f"Try --dtype {smaller[0]}." if smaller else "Use a machine with more memory, or a smaller model."
     if (
@@ -104,7 +105,7 @@ def require_room(path: Path, numbers: int, placement: Placement, extra: int = 0)
     ):
         hint = "Try --device cpu."
     raise CheckpointError(
-        f"{path} needs {amount(needed)} in {placement.words}, {amount(free)} free.",
+        f"{path} needs {words}.",
         hint,
         needed=needed,
         free=free,

@@ -219,7 +219,7 @@ def view_of(run: Run, waiting: int, trouble: str = "") -> RunView:
         checkpoint=f"{checkpoint.path.name} sha256:{checkpoint.sha256[:12]}"
         + ("" if plain else f" {checkpoint.placement.words}"),
         status=run.status,
-        prompt=tokenizer.decode(own),
+        prompt=tokenizer.written(own),
         chat=bool(template),
         prompt_length=run.prompt_length,
         max_new_tokens=run.request.max_new_tokens,

@@ -32,17 +32,22 @@ class WrittenTokenizer:
     eos_ids: tuple[int, ...]
 
 
+def require_tokenizer(directory: Path) -> None:
+    """Raises CheckpointError for a directory without one."""
+    if not (directory / TOKENIZER).is_file():
+        raise CheckpointError(
+            f"{directory} has no {TOKENIZER}, so no text can be turned into tokens.",
+            f"Put the {TOKENIZER} of the same model into it.",
+        )
+
+
 class TokenizerJson(Tokenizer):
     """`tokenizer.json` of a directory. `size` is the model's vocabulary, which may have ids that no token uses."""
 
     def __init__(self, directory: Path, size: int, eos_ids: tuple[int, ...]) -> None:
         """Raises CheckpointError if the file is missing, cannot be read, or has ids beyond the vocabulary."""
         path = directory / TOKENIZER
-        if not path.is_file():
-            raise CheckpointError(
-                f"{directory} has no tokenizer.json, so no text can be turned into tokens.",
-                "Put the tokenizer.json of the same model into it.",
-            )
+        require_tokenizer(directory)
         try:
             raw = json.loads(path.read_text("utf-8"))
             self._library = tokenizers.Tokenizer.from_file(str(path))
@@ -67,6 +72,7 @@ class TokenizerJson(Tokenizer):
         self.chat_template = _template(directory, settings)
         self._alphabet = {character: byte for byte, character in enumerate(byte_alphabet())}
         self._byte_level = "ByteLevel" in set(_types(raw.get("decoder")))
+        self.prefix_space = self.decode(self._encode("a")) == " a"
 
     def _begins_with_bos(self) -> bool:
         ids: list[int] = self._library.encode("a", add_special_tokens=True).ids

@@ -35,7 +35,7 @@ class Tokenizer(ABC):
 
     `eos_ids` are the tokens at which generation ends, `special_ids` all tokens that no text can produce;
     `add_bos_default` is what the tokenizer's own settings say of the token at a text's beginning. `chat_template` is in
-    Jinja; empty where there is none.
+    Jinja; empty where there is none. `prefix_space`: a text that begins with none gets a space, as SentencePiece does.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Tokenizer(ABC):
     special_ids: frozenset[int]
     add_bos_default: bool
     chat_template: str = ""
+    prefix_space: bool = False
 
     def encode(self, text: str, add_bos: bool | None = None) -> list[int]:
         """The ids of a text; `add_bos` None: as the tokenizer's own settings say.
@@ -68,6 +69,12 @@ class Tokenizer(ABC):
         id.
         """
         return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
+
+    def written(self, ids: Sequence[int]) -> str:
+        """What a person wrote to get these tokens: without BOS, and without the space that was put before it."""
+        ids = ids[1:] if ids and ids[0] == self.bos_id else ids
+        text = self.decode(ids)
+        return text[1:] if self.prefix_space and text.startswith(" ") else text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The text that each token adds: joined, they are `decode(ids)`.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import subprocess
 import sys
 import textwrap
@@ -212,3 +213,20 @@ def test_a_vocabulary_that_contradicts_itself_is_refused(tiny_gguf: TinyGguf, tm
     with pytest.raises(CheckpointError, match="the merge 'no such' is not of two tokens"):
         open_checkpoint(path, tmp_path / "data")
     assert [left.name for left in (tmp_path / "data" / "checkpoints").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("pytorch_model.bin", "is a pickle, which can run code when it is read.*Give a directory"),
+        ("consolidated.00.pth", "is a pickle, which can run code when it is read.*Give a directory"),
+        ("model.safetensors", "says nothing of what its weights are of. Give the directory that it is in"),
+        ("model.onnx", "is in none of the formats that are read .gguf.. Give a GGUF file, or a directory"),
+    ],
+)
+def test_a_file_that_is_not_enough_says_what_would_be(tmp_path: Path, name: str, says: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04 and more")
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(path, tmp_path / "data")
+    assert re.search(says, str(caught.value))

@@ -251,3 +251,14 @@ def test_a_llama_that_lacks_weights_is_refused(llama: Callable[..., Path], tmp_p
     (directory / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(CheckpointError, match=r"missing: layers.2.attention_norm.weight.* and 5 more"):
         open_checkpoint(directory, tmp_path)
+
+
+def test_what_is_packed_in_its_file_is_counted_as_it_will_be_in_memory(
+    save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from atlas.runtime import hugging_face_directory
+
+    monkeypatch.setattr(hugging_face_directory, "_numbers_in", lambda _: 1000)  # as if most were packed
+    monkeypatch.setattr("atlas.runtime.placement.free_memory", lambda _: 100_000)
+    with pytest.raises(CheckpointError, match=r"needs 0.3 MB in float32 on cpu, 0.1 MB free"):
+        open_checkpoint(save("qwen3"), tmp_path)
