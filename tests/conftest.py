@@ -140,17 +140,20 @@ def live_client(live_app: FastAPI) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="session")
 def bundle(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demonstration run recorded into a bundle: its attention weights in all layers, its last tensors, a gain."""
+    """The demonstration run recorded into a bundle: its attention weights, its last tensors, a gain."""
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     from atlas.inspection.recorded.bundle import written
     from atlas.inspection.recorded.record import Choice, record
 
     path = tmp_path_factory.mktemp("bundles") / "demonstration.atlas"
-    chosen = ("blocks/attention/attention-weights", "final-norm", "rotary/rotations", "token-ids")
-    assert engine.demonstration is not None
-    with written(path) as sink:
-        asyncio.run(record(engine, engine.demonstration, Choice(chosen), sink))
+    chosen = ("blocks/attention/attention-weights", "final-norm", "rotary/rotations", "token-ids", "unembedding/logits")
+    run = engine.demonstration
+    assert run is not None
+    # In a thread of its own: a browser's event loop may run in this one.
+    with written(path) as sink, ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(record(engine, run, Choice(chosen), sink))).result()
     return path
 
 
