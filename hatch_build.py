@@ -23,6 +23,9 @@ PICKED = {
     "katex/dist/katex.min.js": "katex",
     "katex/dist/katex.min.css": "katex",
     "katex/dist/fonts/*.woff2": "katex/fonts",
+    "katex/dist/fonts/KaTeX_Main-*.ttf": "katex/fonts",
+    "katex/dist/fonts/KaTeX_Math-Italic.ttf": "katex/fonts",
+    "katex/dist/fonts/KaTeX_SansSerif-*.ttf": "katex/fonts",
     "elkjs/LICENSE.md": "elk",
     "elkjs/lib/elk.bundled.js": "elk",
 }

@@ -10,7 +10,7 @@ from atlas.web.compare_page import compare_context
 from atlas.web.contexts import SearchContext
 from atlas.web.home_page import home_context
 from atlas.web.node_page import embed_context, model_context, node_context
-from atlas.web.preview_picture import preview_picture
+from atlas.web.preview_picture import preview_card, preview_picture
 from atlas.web.reading_pages import api_context, glossary_context, how_to_read_context, walk_context
 from atlas.web.site import Site
 from atlas.web.sitemap import robots_text, sitemap_text
@@ -112,10 +112,17 @@ def embed(request: Request, model: str, node: str) -> Response:
 @router.get("/preview/{model}.svg")
 @router.get("/preview/{model}/{node:path}.svg")
 def preview(request: Request, model: str, node: str = "") -> Response:
-    """The diagram of a page as a picture, for those who link to it."""
-    site = _site(request)
-    picture = preview_picture(site.views[model], node)
+    """The diagram of a page as a drawing."""
+    picture = preview_picture(_site(request).views[model], node)
     return Response(picture, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=3600"})
+
+
+@router.get("/preview/{model}.png")
+@router.get("/preview/{model}/{node:path}.png")
+def preview_for_links(request: Request, model: str, node: str = "") -> Response:
+    """The diagram of a page as pixels, with its title: what sites show beside a link to it."""
+    picture = preview_card(_site(request).views[model], node)
+    return Response(picture, media_type="image/png", headers={"Cache-Control": "public, max-age=3600"})
 
 
 @router.get("/docs")

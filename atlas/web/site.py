@@ -84,7 +84,7 @@ class Site:
             styles=STYLES,
             index=index,
             preview_image=(
-                f"{origin}/preview/{model.id}{'/' if path else ''}{path}.svg"
+                f"{origin}/preview/{model.id}{'/' if path else ''}{path}.png"
                 if model is not None and self.published is None
                 else ""
             ),

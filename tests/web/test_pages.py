@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -160,9 +161,11 @@ def test_a_model_page_says_what_it_is_read_from(client: TestClient) -> None:
 
 def test_each_model_says_what_it_is_in_five_sentences(client: TestClient, catalog: Catalog) -> None:
     for entry in catalog:
-        lede = page(client, f"/models/{entry.id}").one("p", class_="lede").text
-        assert len(re.findall(r"[.](?=\s|$)", lede)) == 5, (entry.id, lede)
-        assert len(lede.split()) < 130, entry.id
+        said = catalog[entry.id].architecture.summary
+        assert len(re.findall(r"[.](?=\s|$)", said)) == 5, (entry.id, said)
+        assert len(said.split()) < 130, entry.id
+    shown = page(client, "/models/mixtral-8x7b").one("p", class_="lede").text
+    assert shown == catalog["mixtral-8x7b"].architecture.summary
 
 
 def test_smollm2_counts_its_tied_matrix_once(client: TestClient) -> None:
@@ -344,10 +347,15 @@ def test_a_diagram_as_a_picture(client: TestClient, path: str) -> None:
     shown = page(client, f"/models/llama-3-8b{path}")
     address = shown.one("meta", property="og:image")["content"].removeprefix("http://testserver")
     answer = client.get(address)
-    assert answer.headers["content-type"] == "image/svg+xml"
-    assert answer.text.startswith("<svg ")
-    assert "<style>" in answer.text
-    assert client.get("/preview/llama-3-8b/nothing.svg").status_code == 404
+    assert answer.headers["content-type"] == "image/png"
+    assert struct.unpack(">8x8xII", answer.content[:24]) == (1200, 630)
+    assert len(answer.content) < 300_000
+    drawing = client.get(f"{address.removesuffix('.png')}.svg")
+    assert drawing.headers["content-type"] == "image/svg+xml"
+    assert drawing.text.startswith("<svg ")
+    assert "<style>" in drawing.text
+    for ending in ("svg", "png"):
+        assert client.get(f"/preview/llama-3-8b/nothing.{ending}").status_code == 404
 
 
 def test_a_hundred_models_on_the_front_page(catalog: Catalog, data_dir: Path) -> None:
