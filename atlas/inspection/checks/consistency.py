@@ -8,6 +8,7 @@ exact. A model without weights here is not spoken for by another.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from atlas.inspection.checks._live import Live, Taken, Witness, live
 from atlas.inspection.checks.result import Kind, Result
 from atlas.inspection.compare import Framed, align, row_differences
 from atlas.inspection.evaluate import row_errors
+from atlas.inspection.frames import ATTENDED
+from atlas.inspection.frames import Pass as Frame
+from atlas.runtime.captures import Captured
 from atlas.runtime.references.base import Pass
 
 KIND: Kind = "consistency"
@@ -119,7 +123,7 @@ def _gap(witness: Witness, node: Resolved, layer: int | None, one: Taken, other:
         whole = values[1].tensor.narrow(axis, one.work.start, one.work.stop - one.work.start)
         return 0.0 if torch.equal(values[0].tensor, whole) else float("inf")
     framed = [
-        Framed(*_in_rows(as_array(value.tensor), value.axes), witness.facts(taken, layer))
+        _framed(value, node, witness.facts(taken, layer))
         for value, taken in zip(values, (one, other), strict=True)
         if value is not None
     ]
@@ -132,6 +136,16 @@ def _in_rows(array: Array, axes: tuple[str, ...]) -> tuple[Array, tuple[str, ...
     if axes[-1] not in ("positions", "queries") or len(axes) < 2:
         return array, axes
     return np.swapaxes(array, -1, -2), (*axes[:-2], axes[-1], axes[-2])
+
+
+def _framed(value: Captured, node: Resolved, facts: Frame) -> Framed:
+    """A value in its pass. What is computed outside the blocks for those with a window (a mask) has that window."""
+    array, axes = _in_rows(as_array(value.tensor), value.axes)
+    for extent in node.shape["full"] or ():
+        if extent.window is not None:
+            axes = tuple(ATTENDED if name == extent.axis else name for name in axes)
+            facts = replace(facts, window=extent.window)
+    return Framed(array, axes, facts)
 
 
 def _layers(witness: Witness, node: Resolved) -> list[int | None]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+import torch
 
 from atlas.catalog import Catalog
 from atlas.inspection.checks import Subject, checkpoint, consistency, equations
 from atlas.inspection.checks._live import Witness, live
 from atlas.inspection.checks.result import Result
-from atlas.settings import Settings
+from atlas.runtime.placement import Placement
+from atlas.runtime.references.hugging_face import Runner
+from atlas.runtime.untrained import untrained
+from atlas.settings import CheckpointChoice, Settings
 
 DEFAULT = "smollm2-135m"
 
@@ -79,3 +86,18 @@ def test_what_needs_weights_that_are_not_here_is_pending(
     (result,) = module.check(subject(catalog, "llama-3-8b", shared))  # type: ignore[attr-defined]
     assert result.status == "pending"
     assert "atlas check llama-3-8b --checkpoint llama-3-8b=PATH" in result.hint
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_checkpoint_with_windows_agrees_with_itself_past_them(catalog: Catalog, dtype: torch.dtype) -> None:
+    model = catalog.small("gemma3")
+    weights = untrained(model)
+    tensors = {name: tensor.to(dtype) for name, tensor in weights.tensors.items()}
+    own = Witness(Runner(model, replace(weights, tensors=tensors, placement=Placement(dtype))))
+    assert len(own.tokens) > 8, "past the window"
+    settings = Settings(checkpoint=(CheckpointChoice(model=model.id, path=Path("mine.gguf")),))
+    asked = Subject(model, catalog, settings, lambda _message, _share: None, {f"witness: {model.id}": own})
+    results = list(consistency.check(asked))
+    assert statuses(results) == {"passed", "noted"}
+    assert {"sliding-mask", "causal-mask", "blocks/attention/key-cache"} <= {result.node for result in results}
+    assert {result.numbers["tolerance"] for result in results if result.numbers} == {consistency.TOLERANCES[dtype]}
