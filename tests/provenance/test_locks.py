@@ -108,3 +108,13 @@ def test_the_locks_of_the_atlas_are_good() -> None:
     assert locks["llama3"].carrier is None
     for lock in locks.values():
         assert lock.license_url.startswith(f"{lock.url}/blob/{lock.revision}/")
+
+
+def test_a_lock_that_was_added_is_found_and_not_listed() -> None:
+    locks = Locks.read(sources_dir())
+    listed = [lock.id for lock in locks]
+    made = locks["transformers"].model_copy(update={"id": "made-since"})
+    locks.add(made)
+    assert "made-since" in locks
+    assert locks["made-since"] is made
+    assert [lock.id for lock in locks] == listed

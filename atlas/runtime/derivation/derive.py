@@ -16,8 +16,9 @@ from atlas.errors import AtlasError, CheckpointError, SourceUnavailable
 from atlas.graph.evidence import SourceRef
 from atlas.provenance.locks import Carrier, Lock, LockedFile, Locks
 from atlas.provenance.store import SourceStore
-from atlas.runtime.derivation.graph import graph_of, kebab
+from atlas.runtime.derivation.graph import graph_of
 from atlas.runtime.derivation.observer import observe
+from atlas.runtime.derivation.wording import kebab
 from atlas.runtime.watch import Loaded
 
 DISTRIBUTION = "transformers"

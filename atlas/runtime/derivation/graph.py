@@ -6,8 +6,6 @@ those a person has to write.
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,30 +30,22 @@ from atlas.runtime.derivation.observation import BLOCK_INPUT, LAYER, TOKENS, Obs
 from atlas.runtime.derivation.observer import BEFORE, LOGITS, PASSES
 from atlas.runtime.derivation.sizes import Sizes, typed
 from atlas.runtime.derivation.statements import RETURNED
+from atlas.runtime.derivation.wording import (
+    NAMES,
+    ancestors,
+    free,
+    kebab,
+    kebabs,
+    leaf_of,
+    sentence,
+    symbol_of,
+    title,
+    titled,
+    what,
+)
 
+WHOLE = 40  # lines of a function that is shown whole beside a value
 ABSENT = "The code does not come to this line in such a pass."
-OPERATORS: Mapping[type[ast.operator], str] = {
-    ast.MatMult: "matmul",
-    ast.Mult: "multiply",
-    ast.Add: "add",
-    ast.Sub: "subtract",
-    ast.Div: "divide",
-    ast.Pow: "power",
-}
-NAMESPACES = frozenset({"self", "torch", "nn", "F"})
-PLUMBING = frozenset({"contiguous", "to", "float", "type_as", "reshape", "view", "expand", "unsqueeze", "take"})
-NAMES = {
-    "blocks": "Block",
-    "embedding": "Embedding",
-    "final-norm": "Final norm",
-    "unembedding": "Unembedding",
-    "blocks/block-input": "Block input",
-    "blocks/block-output": "Block output",
-    "embedding/embedded": "Embedded tokens",
-    "final-norm/normalized": "Normalized",
-    "unembedding/logits": "Logits",
-}
-"""What is called the same in every decoder."""
 
 
 def graph_of(
@@ -93,6 +83,8 @@ class _Graph:
             before=BEFORE,
         )
         self.sizes.also(size for weight in seen.weights.values() for size in weight.shape)
+        self.settings = settings
+        self.kinds: dict[tuple[int, ...], str] = {}
         self.functions = {value.function for value in seen.values.values()}
         self.paths = self._paths()
         self.weights = self._weights()
@@ -167,13 +159,13 @@ class _Graph:
         """The path of a module: blocks are `blocks`, the ends have the names that they have everywhere."""
         for name, path in self.seen.ends.items():
             if module == name or module.startswith(f"{name}."):
-                return "/".join([path, *_kebabs(module.removeprefix(name))])
+                return "/".join([path, *kebabs(module.removeprefix(name))])
         block = f"{self.seen.blocks}.{LAYER}"
         if module == block or module.startswith(f"{block}."):
-            return "/".join(["blocks", *_kebabs(module.removeprefix(block))])
+            return "/".join(["blocks", *kebabs(module.removeprefix(block))])
         body = self.seen.blocks.rpartition(".")[0]
         inside = body and (module == body or module.startswith(f"{body}."))
-        path = "/".join(_kebabs(module.removeprefix(body) if inside else module))
+        path = "/".join(kebabs(module.removeprefix(body) if inside else module))
         return f"outer-{path}" if path.partition("/")[0] == "blocks" else path
 
     def _paths(self) -> dict[str, str]:
@@ -181,14 +173,14 @@ class _Graph:
         standard = {key: path for path, key in self.seen.named.items()}
         around = {self._component(value.module) for value in self.seen.values.values()}
         around |= {path.rpartition("/")[0] for path in self.seen.named}
-        components = {part for path in around for part in _ancestors(path)}
+        components = {part for path in around for part in ancestors(path)}
         taken = {"token-ids", "blocks/block-input", *standard.values(), *components}
         found = {BLOCK_INPUT: "blocks/block-input", **standard}
         for key, value in self.seen.values.items():
             if key not in found:
                 component = self._component(value.module)
-                path = "/".join(filter(None, (component, _leaf(value))))
-                found[key] = _free(f"{path}-value" if path in components else path, taken)
+                path = "/".join(filter(None, (component, leaf_of(value))))
+                found[key] = free(f"{path}-value" if path in components else path, taken)
                 taken.add(found[key])
         return found
 
@@ -198,7 +190,7 @@ class _Graph:
         A module in which nothing was seen but its result, such as a projection, is no component: its parameters are
         those of the module around it, `q-proj-weight`.
         """
-        living = {part for path in self.paths.values() for part in _ancestors(path.rpartition("/")[0])}
+        living = {part for path in self.paths.values() for part in ancestors(path.rpartition("/")[0])}
         taken = {*self.paths.values(), *living}
         found = {}
         for key, weight in self.seen.weights.items():
@@ -208,7 +200,7 @@ class _Graph:
                 component, _, last = component.rpartition("/")
                 leaf = f"{last}-{leaf}"
             path = "/".join(filter(None, (component, leaf)))
-            found[key] = _free(f"{path}-parameter" if path in taken else path, taken)
+            found[key] = free(f"{path}-parameter" if path in taken else path, taken)
             taken.add(found[key])
         return found
 
@@ -220,7 +212,7 @@ class _Graph:
         tensor = self._tensor(value, path)
         for views, uses in self._made(value):
             parent, _, leaf = path.rpartition("/")
-            maker = _free("/".join(filter(None, (parent, f"make-{leaf}"))), {*self.nodes, *self.paths.values()})
+            maker = free("/".join(filter(None, (parent, f"make-{leaf}"))), {*self.nodes, *self.paths.values()})
             self.nodes[maker] = self._operation(value, maker, path, uses, views)
         self.nodes[path] = tensor
 
@@ -263,7 +255,7 @@ class _Graph:
         blocks = path == "blocks"
         return Component(
             path=path,
-            name=NAMES.get(path) or _titled(module.rpartition(".")[2] or path.rpartition("/")[2]),
+            name=NAMES.get(path) or titled(module.rpartition(".")[2] or path.rpartition("/")[2]),
             repeat="layers" if blocks else None,
             plural="blocks" if blocks else "",
             description=f"A module of the class {kind}." if kind else "A part of the model.",
@@ -289,7 +281,7 @@ class _Graph:
         self._add_components(path)
         self.nodes[path] = Parameter(
             path=path,
-            name=_titled(path.rpartition("/")[2].replace("-", "_")),
+            name=titled(path.rpartition("/")[2].replace("-", "_")),
             symbol=typed(path.rpartition("/")[2].replace("-", "_")),
             shape=tuple(self.sizes.fixed(size) for size in weight.shape),
             weight=weight.name,
@@ -319,14 +311,14 @@ class _Graph:
         several = f" The line runs {value.turns} times in a pass; the last value is shown." if value.turns > 1 else ""
         return Tensor(
             path=path,
-            name=NAMES.get(path) or _named(value),
-            symbol=_symbol(value),
+            name=NAMES.get(path) or title(value),
+            symbol=symbol_of(value),
             shape=self._shape(value),
             hook=value.anchor,
             views=views,
             absent="" if len(views) == len(VIEWS) else ABSENT,
             layers=self._layers(value.layers) if path.startswith("blocks/") else None,
-            description=f"{_told(value)}{several}",
+            description=f"{sentence(value)}{several}",
             evidence=self._line(value),
             aliases=(Alias(name=value.name.removesuffix("()"), of="the code"),) if value.name != RETURNED else (),
         )
@@ -335,10 +327,10 @@ class _Graph:
         given = r",\ ".join(f"<{use.path}>" for use in uses)
         return Operation(
             path=maker,
-            name=_what(value.text),
+            name=what(value.text),
             inputs=tuple(uses),
             outputs=(path,),
-            equation=rf"<{path}> = {typed(_what(value.text))}\!\left({given}\right)",
+            equation=rf"<{path}> = {typed(what(value.text))}\!\left({given}\right)",
             reference=no_reference,
             derived=True,
             views=views,
@@ -349,122 +341,35 @@ class _Graph:
         )
 
     def _line(self, value: Value) -> tuple[Evidence, ...]:
-        """The expression, and the function that it stands in."""
+        """The expression, and the function that it stands in, if that can be taken in at a glance."""
         claim = "This expression computes it."
         line = Evidence(id="line", kind="direct", claim=claim, file=self.file, anchors=(value.anchor,))
-        return line, self._around("function", value.function)
+        short = self.seen.lengths[value.function] <= WHOLE
+        return (line, self._around("function", value.function)) if short else (line,)
 
     def _layers(self, numbers: Iterable[int | None] | None) -> Layers | None:
         known = tuple(sorted(number for number in numbers or () if number is not None))
-        return Layers(name="some", numbers=known) if known and len(known) < self.seen.layers else None
+        if not known or len(known) == self.seen.layers:
+            return None
+        if known not in self.kinds:
+            told = len(self.kinds)
+            self.kinds[known] = self._kind(known) or (("some", "other")[told] if told < 2 else f"group {told + 1}")
+        return Layers(name=self.kinds[known], numbers=known)
+
+    def _kind(self, numbers: tuple[int, ...]) -> str:
+        """What the configuration calls these layers, if it has a word for each and these are all of one word."""
+        for words in self.settings.values():
+            if (
+                isinstance(words, list)
+                and len(words) == self.seen.layers
+                and all(isinstance(one, str) for one in words)
+            ):
+                word = words[numbers[0]]
+                if tuple(number for number, one in enumerate(words) if one == word) == numbers:
+                    return str(word).replace("_", " ")
+        return ""
 
     def _shape(self, value: Value) -> tuple[str, ...]:
         shapes = value.shapes
         rank = len(next(iter(shapes.values())))
         return tuple(self.sizes.axis({view: shape[index] for view, shape in shapes.items()}) for index in range(rank))
-
-
-def kebab(name: str) -> str:
-    """`Olmo2RMSNorm` as `olmo2-rms-norm`, `q_proj` as `q-proj`."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name)
-    return re.sub(r"[^a-z0-9]+", "-", spaced.lower()).strip("-") or "value"
-
-
-def _ancestors(path: str) -> list[str]:
-    """A component and those around it."""
-    parts = path.split("/") if path else []
-    return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
-
-
-def _kebabs(module: str) -> list[str]:
-    return [kebab(part) for part in module.split(".") if part]
-
-
-def _free(path: str, taken: Iterable[str]) -> str:
-    """The path, numbered if it is taken."""
-    known, found, number = set(taken), path, 2
-    while found in known:
-        found, number = f"{path}-{number}", number + 1
-    return found
-
-
-def _leaf(value: Value) -> str:
-    """The last part of a value's path: its name in the code, with its number, and the function that a module calls."""
-    name = kebab(value.name.removesuffix("()")) + ("-output" if value.name.endswith("()") else "")
-    name += f"-{value.element + 1}" if value.element is not None else ""
-    name += f"-{value.nth}" if value.nth > 1 else ""
-    return name if "." in value.function else f"{kebab(value.function)}-{name}"
-
-
-def _titled(name: str) -> str:
-    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
-
-
-def _named(value: Value) -> str:
-    """A short title: the variable, or the function whose result it is."""
-    plain = value.function.rpartition(".")[2] if value.function.endswith(".forward") else value.function
-    if value.name == RETURNED:
-        owner = value.function.removesuffix(".forward").rpartition(".")[2] if plain == "forward" else plain
-        return f"result of {owner}" + (f", part {value.element + 1}" if value.element is not None else "")
-    if value.name.endswith("()"):
-        return f"output of {value.name.removesuffix('()')}"
-    return value.name + (f" ({value.nth})" if value.nth > 1 else "")
-
-
-def _symbol(value: Value) -> str:
-    name = value.function.rpartition(".")[2] if value.name == RETURNED else value.name.removesuffix("()")
-    if name == "forward":
-        name = value.function.removesuffix(".forward").rpartition(".")[2]
-    return typed(name) + (f"_{{{value.nth}}}" if value.nth > 1 else "")
-
-
-def _told(value: Value) -> str:
-    """A sentence that says what the value is in the code."""
-    if value.key == BLOCK_INPUT:
-        return f"What a block is given: the argument {value.name} of {value.function}."
-    if value.name == RETURNED:
-        return f"What {value.function} returns."
-    if value.name.endswith("()"):
-        return f"What the module {value.name.removesuffix('()')} gives in {value.function}."
-    again = f", the {_ordinal(value.nth)} time" if value.nth > 1 else ""
-    return f"What {value.function} assigns to {value.name}{again}."
-
-
-def _ordinal(number: int) -> str:
-    endings = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else endings.get(number % 10, 'th')}"
-
-
-def _what(text: str) -> str:
-    """What an expression does, in the words of the code: the functions and operators on the way to its value, in the
-    order in which they are applied. What only lays numbers out again is left out where there is something else.
-    """
-    node: ast.expr | None = ast.parse(text.strip(), mode="eval").body
-    found: list[str] = []
-    while node is not None:
-        node, word = _step(node)
-        found = [word, *found] if word else found
-    told = [word for word in found if word not in PLUMBING] or found
-    return ", ".join(told[-3:]) or "compute"
-
-
-def _step(node: ast.expr) -> tuple[ast.expr | None, str]:
-    """The part of an expression that is applied last, as a word, and what it is applied to."""
-    if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute):
-            method = not isinstance(_root(node.func), ast.Name) or _root(node.func).id not in NAMESPACES
-            return (node.func.value if method else None), node.func.attr
-        return None, ast.unparse(node.func)
-    if isinstance(node, ast.BinOp):
-        return node.left, OPERATORS.get(type(node.op), "compute")
-    if isinstance(node, ast.UnaryOp):
-        return node.operand, "negate" if isinstance(node.op, ast.USub) else "invert"
-    if isinstance(node, ast.Compare):
-        return node.left, "compare"
-    return (node.value, "take") if isinstance(node, ast.Subscript) else (None, "")
-
-
-def _root(node: ast.expr) -> Any:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node

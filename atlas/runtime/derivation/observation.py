@@ -84,6 +84,7 @@ class Observation:
     (`embedding/embedded`). `modules` are the class of each module by its name, and `ends` the components that every
     decoder has outside its blocks, by the names of their modules. `blocks` is the name of the list of blocks, `block`
     their class, `body` that of what has the list; `chosen` is how many experts each token goes to, where there are any.
+    `lengths` are the lines of each function.
     """
 
     values: Mapping[str, Value]
@@ -96,6 +97,7 @@ class Observation:
     body: str
     layers: int
     chosen: int
+    lengths: Mapping[str, int]
 
 
 def generic(name: str, blocks: str) -> tuple[str, int | None]:

@@ -36,7 +36,7 @@ from atlas.runtime.derivation.observation import (
     settled,
 )
 from atlas.runtime.derivation.sizes import CHOSEN
-from atlas.runtime.derivation.statements import calls, codes, statements
+from atlas.runtime.derivation.statements import calls, codes, lengths, statements
 from atlas.runtime.flow import Flow, Name
 from atlas.runtime.recorder import Recorder, Site
 from atlas.runtime.references.blocks import after, before
@@ -72,9 +72,10 @@ class _Observer:
         self.list_name, self.blocks = _blocks(transformer, loaded)
         self.body_name = self.list_name.rpartition(".")[0]
         self.body = transformer.get_submodule(self.body_name)
-        self.ends = _ends(transformer, self.list_name)
+        self.ends, self.norms = _ends(transformer, self.list_name)
         self.names = {id(module): generic(name, self.list_name)[0] for name, module in transformer.named_modules()}
         self.statements = statements(loaded)
+        self.lengths = lengths(loaded)
         self.calls, self.codes = calls(loaded), codes(loaded)
         self.chosen = next((int(n) for name in CHOSEN if (n := getattr(transformer.config, name, None))), 0)
         self.skipped: set[str] = set()
@@ -82,6 +83,7 @@ class _Observer:
         self.values: dict[str, Value] = {}
         self.order: list[str] = []
         self.named: dict[str, str] = {}
+        self.norm = ""  # the module that normalises the stream at the end
 
     def observe(self) -> Observation:
         """Run all passes; again where some values have to be left out, since what flowed through them flows on."""
@@ -101,18 +103,20 @@ class _Observer:
         self.values = {key: replace(self.values[key], anchor=anchors[key]) for key in self.order}
         weights = {generic(name, self.list_name): tuple(tensor.shape) for name, tensor in self._weights()}
         values, kept = settled(self.values, weights)
+        ends = self.ends | ({self.norm: NORMALIZED} if self.norm else {})
         modules = {self.names[id(module)]: type(module).__name__ for module in self.transformer.modules()}
         return Observation(
             values=values,
             named={path: key for path, key in self.named.items() if key in values},
             weights=kept,
             modules=modules,
-            ends={name: path.partition("/")[0] for name, path in self.ends.items()},
+            ends={name: path.partition("/")[0] for name, path in ends.items()},
             blocks=self.list_name,
             block=type(self.blocks[0]).__name__,
             body=type(self.body).__name__,
             layers=len(self.blocks),
             chosen=self.chosen,
+            lengths=self.lengths,
         )
 
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -136,6 +140,8 @@ class _Observer:
             stack.enter_context(after(self.blocks[-1], watcher.leaving))
             for module, path in self.ends.items():
                 stack.enter_context(after(self.transformer.get_submodule(module), watcher.giving(path)))
+            for module in self.norms:
+                stack.enter_context(after(self.transformer.get_submodule(module), watcher.normalizing(module)))
             tokens = torch.zeros(batch, computed, dtype=torch.long)
             flow.name(tokens, TOKENS, None)
             stack.enter_context(watcher)
@@ -214,6 +220,16 @@ class _Watcher(Recorder):
 
         return tell
 
+    def normalizing(self, module: str) -> Callable[[torch.Tensor], None]:
+        """Notes what a norm outside the blocks gives, if it is the first behind them."""
+
+        def tell(out: torch.Tensor) -> None:
+            if BLOCK_OUTPUT in self.given and NORMALIZED not in self.given:
+                self.given[NORMALIZED] = out
+                self._about.norm = module
+
+        return tell
+
     def _take(self, sites: list[Site], frame: FrameType, value: Any) -> None:
         module, call = self._whose(frame)
         for site in sites:
@@ -276,28 +292,24 @@ def _blocks(transformer: nn.Module, loaded: Loaded) -> tuple[str, Sequence[nn.Mo
     return found
 
 
-def _ends(transformer: nn.Module, list_name: str) -> dict[str, str]:
-    """What modules give that every decoder has outside its blocks, by the names of the modules: the embedded tokens,
-    the normalised stream, and the logits.
+def _ends(transformer: nn.Module, list_name: str) -> tuple[dict[str, str], list[str]]:
+    """What modules outside the blocks give that every decoder has, by the names of the modules: the embedded tokens and
+    the logits. And the modules that may normalise the stream at the end.
     """
     body_name = list_name.rpartition(".")[0]
     found: dict[str, str] = {}
-    norm = ""
+    norms = []
     for name, module in transformer.get_submodule(body_name).named_children():
         full = f"{body_name}.{name}" if body_name else name
         own = list(module.parameters())
-        if full == list_name:
-            norm = ""  # one before the blocks is of the embedding
-        elif isinstance(module, nn.Embedding) and EMBEDDED not in found.values():
+        if isinstance(module, nn.Embedding) and EMBEDDED not in found.values():
             found[full] = EMBEDDED
         elif own and all(parameter.ndim == 1 for parameter in own):
-            norm = full
-    if norm:
-        found[norm] = NORMALIZED
+            norms.append(full)
     for name, module in transformer.named_children():
         if isinstance(module, nn.Linear) and name != body_name:
             found[name] = LOGITS
-    return found
+    return found, norms
 
 
 def _first_argument(block: nn.Module) -> str:

@@ -86,6 +86,12 @@ def codes(loaded: Loaded) -> Mapping[int, CodeType]:
     return found
 
 
+def lengths(loaded: Loaded) -> Mapping[str, int]:
+    """How many lines each function has."""
+    places = {function: loaded.syntax.resolve(at(function)).lines for function in loaded.syntax.functions()}
+    return {function: last - first + 1 for function, (first, last) in places.items()}
+
+
 def _places(syntax: Module, function: str) -> Iterator[tuple[str, int, int | None, Anchor]]:
     """Name, which one of that name, element of a tuple, and anchor: of everything that a function makes, in order."""
     seen: list[tuple[str, str, ast.AST]] = []
