@@ -111,7 +111,7 @@ def open_directory(
         tensors=tensors,
         parameter_count=sum(tensor.numel() for tensor in distinct.values()),
         tokenizer=tokenizer,
-        warnings=(),
+        warnings=hugging_face_llama.warnings(stated) if name == hugging_face_llama.CLASS else (),
         files=hashes,
         placement=placement,
         derived=derived,

@@ -30,13 +30,25 @@ _BLOCK = {
     "mlp.up_proj.weight": "feed_forward.w3.weight",
     "mlp.down_proj.weight": "feed_forward.w2.weight",
 }
+FACTOR = 8.0
 SCALING = {
-    "factor": 8.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-"""The only scaling of rotary frequencies that the reference computes."""
+"""The only scaling of rotary frequencies that the reference computes, with its factor.
+
+With another factor (Llama 3.2: 32) the reference's is still what Meta runs such a model with, and it is said.
+"""
+
+
+def warnings(stated: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader should know of a configuration that the reference computes."""
+    rope = stated.get("rope_parameters") or stated.get("rope_scaling") or {}
+    factor = rope.get("factor", FACTOR)
+    if rope.get("rope_type", rope.get("type")) != "llama3" or factor == FACTOR:
+        return ()
+    return (f"The configuration scales RoPE by {factor:g}; the reference code, which runs here, by {FACTOR:g}.",)
 
 
 def read(
@@ -101,6 +113,8 @@ def configuration(path: Path, stated: Mapping[str, Any]) -> Config:
         refused += [
             f"{name} is {rope.get(name)}, not {value}" for name, value in SCALING.items() if rope.get(name) != value
         ]
+        if not isinstance(rope.get("factor"), int | float):
+            refused.append(f"factor is {rope.get('factor')!r}")
     if refused:
         raise CheckpointError(
             f"{path} asks for what the reference code does not compute: {'; '.join(refused)}.",

@@ -230,11 +230,11 @@ def test_a_llama_directory_is_run_by_the_reference_in_its_own_order(
         (
             {
                 "rope_parameters": {
-                    **{"rope_type": "llama3", "rope_theta": 1e4, "factor": 32.0, "low_freq_factor": 1.0},
+                    **{"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 2.0},
                     **{"high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
                 }
             },
-            "factor is 32.0, not 8.0",
+            "low_freq_factor is 2.0, not 1.0",
         ),
     ],
 )
@@ -243,6 +243,17 @@ def test_a_llama_that_the_reference_cannot_compute_is_refused(
 ) -> None:
     with pytest.raises(CheckpointError, match=says):
         open_checkpoint(llama(**changes), tmp_path)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(8.0, 0), (32.0, 1)])
+def test_another_factor_of_scaled_rotary_positions_is_said(
+    llama: Callable[..., Path], tmp_path: Path, factor: float, said: int
+) -> None:
+    rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    opened = open_checkpoint(llama(rope_parameters=rope | {"original_max_position_embeddings": 8192}), tmp_path)
+    assert opened.config["use_scaled_rope"] is True
+    sentence = "The configuration scales RoPE by 32; the reference code, which runs here, by 8."
+    assert opened.warnings == (sentence,) * said
 
 
 def test_a_llama_that_lacks_weights_is_refused(llama: Callable[..., Path], tmp_path: Path) -> None:
