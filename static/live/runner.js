@@ -241,7 +241,7 @@ export function createRunner({ section, store, strip, status, problems, shown })
     },
     run: () => run,
     submit,
-    /** Which run, pass and layer the numbers come from, in words. */
+    /** Which run, pass and layer the numbers come from, in words; and what else is to be said of the run. */
     provenance(summary = null) {
       if (!run) return "";
       const prompt = run.prompt.length > 40 ? `${run.prompt.slice(0, 40)}…` : run.prompt;
@@ -250,7 +250,7 @@ export function createRunner({ section, store, strip, status, problems, shown })
       if (summary?.view === "prefill") words.push("prefill");
       if (summary?.view === "decode") words.push(`decode step ${summary.step}, position ${run.prompt_length + summary.step - 1}`);
       if (summary && summary.layer !== null) words.push(`layer ${summary.layer} of 0–${Number(section.dataset.layers) - 1}`);
-      return `${words.join(", ")}; weights ${run.checkpoint}.`;
+      return `${words.join(", ")}; weights ${run.checkpoint}. ${run.note}`.trim();
     },
   };
 }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
@@ -119,6 +119,18 @@ def test_statistics_and_shape_are_those_of_the_api(page: Page) -> None:
     expect(page.locator('[data-live="provenance"]')).to_contain_text("prefill, layer 14 of 0–29")
     expect(page.locator(".live-source")).to_contain_text("stands in")
     expect(page.locator('[data-live="checks"]')).to_contain_text("✓ equation", timeout=20_000)
+
+
+def test_values_that_were_made_again_elsewhere_say_so(page: Page) -> None:
+    note = "First computed with another machine; its values are made again with this one."
+
+    def noted(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"note": note})
+
+    page.route(re.compile(r"/api/runs/[0-9a-f]{20}$"), noted)
+    page.goto(node_page(A + "attention-update", "view=prefill&layer=14"))
+    expect(page.locator('[data-live="provenance"]')).to_contain_text(note)
 
 
 def test_a_click_reads_what_the_picture_shows(page: Page) -> None:
