@@ -51,6 +51,11 @@ def read(path: Path) -> Conversion:
     Raises CheckpointError naming what is wrong; OSError if the file cannot be read.
     """
     file = read_header(path)
+    parts = file.metadata.get("split.count", 1)
+    if isinstance(parts, int) and parts > 1:
+        raise CheckpointError(
+            f"{path} is one of {parts} parts of a model.", "Join them first: llama-gguf-split --merge FIRST WHOLE."
+        )
     architecture = file.metadata.get("general.architecture")
     family = FAMILIES.get(architecture) if isinstance(architecture, str) else None
     if architecture == "llama":

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGUFWriter
-from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES
+from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType
+from gguf.quants import quantize
 from gguf.tensor_mapping import get_tensor_name_map
 
 from atlas.catalog import Catalog, Model
@@ -264,6 +265,7 @@ def write(catalog: Catalog, tmp_path: Path) -> Write:
         architecture: str,
         settings: dict[str, Any] | None = None,
         tensors: dict[str, Numbers | None] | None = None,
+        kind: GGMLQuantizationType = GGMLQuantizationType.F32,
         **config: Any,
     ) -> Path:
         form, model = FORMS[architecture], small(catalog, architecture)
@@ -280,7 +282,9 @@ def write(catalog: Catalog, tmp_path: Path) -> Write:
         weights = tensors_of(architecture, {**model.config, **config}, dict(untrained(model).tensors))
         for tensor, numbers in (weights | (tensors or {})).items():
             if numbers is not None:
-                writer.add_tensor(tensor, np.ascontiguousarray(numbers, np.float32))
+                plain = np.ascontiguousarray(numbers, np.float32)
+                stored = kind if plain.ndim > 1 else GGMLQuantizationType.F32
+                writer.add_tensor(tensor, quantize(plain, stored), raw_dtype=stored)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -309,6 +313,23 @@ def test_a_file_gives_the_logits_of_its_weights(
     else:
         assert torch.equal(first, again)
     assert checkpoint.parameter_count == before.checkpoint.parameter_count
+
+
+@pytest.mark.parametrize("architecture", ["mixtral", "gpt_oss"])
+def test_a_file_of_fewer_bits_is_read_as_what_it_holds(
+    architecture: str, write: Write, catalog: Catalog, tmp_path: Path
+) -> None:
+    checkpoint = open_checkpoint(write(architecture, kind=GGMLQuantizationType.F16), tmp_path)
+    assert checkpoint.quantization == "F16"
+    for name, tensor in untrained(small(catalog, architecture)).tensors.items():
+        numbers = tensor.half().float() if tensor.ndim > 1 else tensor
+        assert torch.equal(checkpoint.tensors[name], numbers), name
+
+
+def test_one_part_of_several_is_refused(write: Write) -> None:
+    with pytest.raises(CheckpointError, match="one of 3 parts") as caught:
+        read(write("qwen2", {"split.count": 3}))
+    assert "--merge" in caught.value.hint
 
 
 def test_a_latent_that_is_not_split_is_read_as_well(write: Write, catalog: Catalog, tmp_path: Path) -> None:
