@@ -41,6 +41,11 @@ class Wanted:
     work: Pass
 
     @property
+    def passless(self) -> bool:
+        """Whether nothing is wanted that a pass computes."""
+        return not self.work.tokens
+
+    @property
     def alone(self) -> bool:
         return len(self.nodes) == 1
 
@@ -127,6 +132,10 @@ class Captures:
             return [slice(0, size) for size in shape] if portion.cut is None else portion.cut(names, shape)
 
         value: torch.Tensor | None = None
+        declared = None if is_expression(node) else graph[node].node
+        if isinstance(declared, Parameter):
+            weight = runner.weight_portion(declared.weight.format(layer=layer), portion.rank, cut)
+            return Captured(node, None, layer, None, weight, declared.shape)
         if node in known:
             value = known[node].tensor
             if portion.rank is not None:
@@ -140,10 +149,8 @@ class Captures:
                     value = runner.portion(wanted.work, memory, part, layer, node, portion.rank, cut)
         if value is None:
             raise _not_computed(graph, node)
-        whole = known.get(node)
-        view, step = (wanted.view, wanted.step) if whole is None else (whole.view, whole.step)
         axes = _axes(graph, node, value.ndim if is_expression(node) else 0)
-        return Captured(node, view, layer, step, value.detach(), axes)
+        return Captured(node, wanted.view, layer, wanted.step, value.detach(), axes)
 
     def expressions(self, run: Run, wanted: Wanted, memory: Memory, *, inner: bool) -> dict[str, list[torch.Tensor]]:
         """All tensors that expressions of the reference code give in one block, or outside the blocks, by name."""

@@ -249,7 +249,7 @@ def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int, 
     size, free = sum(tensor.nbytes for tensor in tensors.values()), free_memory(placement.device)
     if placement != IN_FULL:
         require_room(path, count, placement)
-        tensors = {name: tensor.to(placement.device, placement.dtype) for name, tensor in tensors.items()}
+        tensors = {name: placement.put(name, tensor) for name, tensor in tensors.items()}
         mapped = None
     elif size <= min(in_memory, free):
         tensors, mapped = {name: tensor.clone() for name, tensor in tensors.items()}, None

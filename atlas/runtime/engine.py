@@ -133,7 +133,7 @@ class Engine:
     @property
     def demonstration(self) -> str | None:
         """The run with which the default model shows what it does, once there is one."""
-        return self.demonstrations.get(self.catalog.default.id)
+        return self.demonstrations.get(self._roster.live)
 
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
@@ -141,6 +141,11 @@ class Engine:
 
     def add(self, choice: CheckpointChoice, placement: Placement | None = None) -> Arrival:
         """Take another checkpoint while serving. Raises `NotReady`, `BadRequest`, `Conflict`."""
+        if self.place is not None:
+            raise Conflict(
+                f"Models are split over {self.place.world} ranks here, which open them together when they start.",
+                f"Start all ranks again with --checkpoint {choice.model}=PATH.",
+            )
         return self._arrivals.add(choice, placement)
 
     def checkpoints(self) -> list[Arrival]:
@@ -274,7 +279,7 @@ class Engine:
         def make(known: dict[str, Captured], memory: Memory | None) -> Captured | None:
             return self._captures.portion(run, wanted, memory, known, portion)
 
-        return await asyncio.wrap_future(self._ask(run, wanted, make))
+        return await asyncio.wrap_future(self._ask(run, wanted, make, keep=not wanted.passless))
 
     async def expressions(
         self, identity: str, view: str, layer: int | None, step: int | None
@@ -419,7 +424,7 @@ class Engine:
         self._roster.progress("ready", 1.0)
         if self._demonstrate:
             untrained = [model for model in self._roster.runners if self.catalog.entry(model).untrained]
-            for model in (self.catalog.default.id, *untrained):
+            for model in (self._roster.live, *untrained):
                 ids = tuple(self.tokens(model, DEMONSTRATION))
                 request = RunRequest(
                     model=model, token_ids=ids, max_new_tokens=DEMONSTRATION_TOKENS, temperature=0.0, seed=0
@@ -560,7 +565,7 @@ class Engine:
                 raise Conflict(f"The run {run.id} failed.", "Start it again with POST /api/runs.")
             run.runner.checkpoint.require_whole()
             known = self._captures.kept(run, wanted) if keep else {}
-            if keep and len(known) == len(wanted.nodes):
+            if wanted.passless or (keep and len(known) == len(wanted.nodes)):
                 made = make(known, None)
                 self.tallies.kept.labels("kept").inc()
             if made is None:

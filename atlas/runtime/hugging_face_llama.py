@@ -61,20 +61,22 @@ def read(
     config = configuration(path, stated)
     heads = {"attention.wq.weight": int(config["n_heads"]), "attention.wk.weight": int(config["n_kv_heads"])}
     tensors: dict[str, torch.Tensor] = {}
-    unknown = []
+    found: dict[str, tuple[int, ...]] = {}
     for file in files:
         with safe_open(file, framework="pt") as opened:
             for theirs in opened.keys():  # noqa: SIM118 - not a dictionary
                 ours = meta_name(theirs)
                 if ours is None:
-                    unknown.append(theirs)
+                    found[theirs] = ()
                     continue
-                tensor = opened.get_tensor(theirs).to(placement.device, placement.dtype)
-                several = heads.get(ours.partition(".")[2].partition(".")[2])
+                stored = opened.get_tensor(theirs)
+                found[ours] = tuple(stored.shape)
+                tensor = placement.put(ours, stored)
+                several = heads.get(ours.partition(".")[2].partition(".")[2], 0) * len(tensor) // len(stored)
                 tensors[ours] = interleaved(tensor, several) if several else tensor
     if config["tied_embeddings"]:
         tensors.pop("output.weight", None)
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()} | dict.fromkeys(unknown, ())
+        found.pop("output.weight", None)
     wrong = mismatches(parameter_shapes(config), found)
     if wrong:
         raise CheckpointError(

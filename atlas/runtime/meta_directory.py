@@ -63,6 +63,8 @@ class _Shards:
     def whole(self, name: str, placement: Placement) -> torch.Tensor:
         """One tensor, put together. What is in one piece and placed already stays mapped."""
         parts, axis = self.tensors[name], self.axes[name]
+        if placement.share is not None:
+            return placement.put(name, self.whole(name, Placement(parts[0].dtype)))
         if len(parts) == 1 or axis is None:
             return parts[0].to(placement.device, placement.dtype)
         shape = self.shapes[name]
@@ -277,5 +279,5 @@ def _require_whole(path: Path, config: Config, shards: _Shards, count: int) -> N
 def _stays(shards: _Shards, name: str, placement: Placement) -> bool:
     """Whether a tensor is used where it is mapped, so that no memory is allocated for it."""
     parts = shards.tensors[name]
-    placed = parts[0].dtype == placement.dtype and placement.device == CPU
+    placed = parts[0].dtype == placement.dtype and placement.device == CPU and placement.share is None
     return placed and (len(parts) == 1 or shards.axes[name] is None)

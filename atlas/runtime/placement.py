@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -23,12 +24,31 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CPU = torch.device("cpu")
 
 
+class Share(Protocol):
+    """Which part of each weight a process has, where a model is split over `parts` of them."""
+
+    @property
+    def parts(self) -> int: ...
+    def of(self, name: str, weight: torch.Tensor) -> torch.Tensor:
+        """That part of a weight, by its name in the reference code, as a view."""
+
+
 @dataclass(frozen=True)
 class Placement:
-    """The number format of weights and activations, and the device that they are on."""
+    """The number format of weights and activations, and the device that they are on; of a model that is split over
+    several processes, this one's `share` alone.
+    """
 
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
+    share: Share | None = None
+
+    def put(self, name: str, weight: torch.Tensor) -> torch.Tensor:
+        """A weight, placed. A share is in memory of its own, and of a mapped weight no more than that is read."""
+        if self.share is None:
+            return weight.to(self.device, self.dtype)
+        part = self.share.of(name, weight)
+        return part.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
 
     @property
     def dtype_name(self) -> str:
@@ -88,6 +108,7 @@ def require_room(path: Path, numbers: int, placement: Placement) -> str:
 
     Raises `CheckpointError` that says what would fit.
     """
+    numbers //= 1 if placement.share is None else placement.share.parts
     needed, free = numbers * placement.dtype.itemsize, free_memory(placement.device)
     words = f"{amount(needed)} in {placement.words}, {amount(free)} free"
     if needed <= free:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atlas.catalog import Catalog, Model
-from atlas.errors import AtlasError, NoCheckpoint, NotReady
+from atlas.errors import AtlasError, CheckpointError, NoCheckpoint, NotReady
 from atlas.runtime.adoption import adopt
 from atlas.runtime.checkpoints import Checkpoint, open_checkpoint
 from atlas.runtime.meter import Progress
-from atlas.runtime.placement import IN_FULL, Placement, chosen_placement
+from atlas.runtime.placement import Placement, chosen_placement
 from atlas.runtime.references.base import ReferenceRunner
 from atlas.runtime.untrained import untrained
 from atlas.runtime.weights import fetch_default
@@ -63,12 +63,20 @@ class Roster:
     def load(self) -> None:
         """Open the default checkpoint and the reader's own. One of theirs that cannot be used is kept with its reason.
 
-        Raises what keeps the default from being opened.
+        Raises what keeps the default from being opened; but where it cannot be split over the group, and another model
+        is, that one stands in its place.
         """
         entry = self.catalog.default
         own = {choice.model: choice.path for choice in self.settings.checkpoint}
-        path = own.pop(entry.id, None) or fetch_default(self.settings.data_dir, self.progress)
-        self._open(entry.id, path)
+        path = own.pop(entry.id, None)
+        try:
+            self._require_splittable(entry.id)
+            self._open(entry.id, path or fetch_default(self.settings.data_dir, self.progress))
+        except CheckpointError as error:
+            if self.group is None or not own:
+                raise
+            log.warning("%s", error)
+            self._refused[entry.id] = error
         for identity, path in own.items():
             try:
                 self._open(identity, path)
@@ -77,6 +85,14 @@ class Roster:
                 self._refused[identity] = error
         if self.settings.untrained:
             self._open_untrained()
+        if not self._runners:
+            raise next(iter(self._refused.values()))
+
+    @property
+    def live(self) -> str:
+        """The model that stands in for those without weights: the default one if it runs, else the first that does."""
+        default = self.catalog.default.id
+        return default if default in self._runners else next(iter(self._runners), default)
 
     def progress(self, stage: str, fraction: float | None) -> None:
         """Say how far it is."""
@@ -118,12 +134,12 @@ class Roster:
         wanted = self.catalog.entry(model)
         default = self.catalog.default
         if model in self._runners or wanted.architecture == default.architecture:
-            return model if model in self._runners else default.id
+            return model if model in self._runners else self.live
         for identity in self._runners:
             other = self.catalog.entry(identity)
             if other.untrained and other.architecture == wanted.architecture:
                 return identity
-        return default.id
+        return self.live
 
     def _open_untrained(self) -> None:
         """Run each architecture that no opened checkpoint is of, small and with random weights."""
@@ -148,16 +164,22 @@ class Roster:
     def opened(self, identity: str, path: Path, placement: Placement, progress: Progress) -> ReferenceRunner:
         """A runner of a checkpoint, which does not run here yet. Raises `CheckpointError` and what else is wrong."""
         progress(f"opening {path.name}", None)
-        checkpoint = open_checkpoint(
-            path,
-            self.settings.data_dir,
-            progress,
-            self.settings.weights_in_memory if self.group is None else 0,
-            placement if self.group is None else IN_FULL,
-        )
+        if self.group is not None:
+            from atlas.runtime.distributed.loading import placed
+
+            self._require_splittable(identity)
+            placement = placed(self.group, self.catalog, placement)
+        checkpoint = open_checkpoint(path, self.settings.data_dir, progress, self.settings.weights_in_memory, placement)
         model = adopt(self.catalog, identity, checkpoint)
         progress(f"building the reference model of {model.name}", None)
         return self._built(model, checkpoint)
+
+    def _require_splittable(self, identity: str) -> None:
+        """Raises `CheckpointError` for a known model that cannot be split over the group, before anything is read."""
+        if self.group is not None and identity in self.catalog:
+            from atlas.runtime.distributed.loading import require_splittable
+
+            require_splittable(self.catalog[identity], self.group.world)
 
     def install(self, identity: str, runner: ReferenceRunner) -> None:
         """Let a model run here from now on."""
@@ -169,7 +191,7 @@ class Roster:
         if self.group is not None:
             from atlas.runtime.distributed.loading import split
 
-            return split(self.group, model, checkpoint, chosen_placement(self.settings))
+            return split(self.group, model, checkpoint)
         module = import_module(f"atlas.runtime.references.{model.architecture.reference.runner}")
         runner: ReferenceRunner = module.Runner(model, checkpoint)
         return runner

@@ -126,7 +126,8 @@ class Backend:
     def live_model(self) -> str:
         """The model whose values stand in for models without weights."""
         default = self.catalog.default.id
-        return default if self._engine is None or not self.bundles else self._engine.stand_in(default)
+        chosen = bool(self.bundles) or self.place is not None
+        return default if self._engine is None or not chosen else self._engine.stand_in(default)
 
     def has_checkpoint(self, model: str) -> bool:
         """Whether the model runs on weights of its own here."""
@@ -155,6 +156,10 @@ class Backend:
             return 1
         splitting = self._shown(model).splitting
         return 1 if splitting is None else splitting.world
+
+    def split_axis(self, model: str, node: str) -> str | None:
+        """The axis along which a node of a split model is split, if it is."""
+        return None if self.ranks(model) == 1 else self.engine().runner(model).split_axis(node)
 
     def demo_run(self, model: str = "") -> str | None:
         """The id of the demonstration run of a model (by default the default one), once there is one."""

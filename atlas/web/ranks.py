@@ -10,28 +10,28 @@ from typing import Protocol, runtime_checkable
 
 from atlas.catalog import Model
 from atlas.errors import BadRequest
-from atlas.graph.nodes import Parameter, Tensor
 from atlas.web.contexts import LiveSplit, RankChoice
 from atlas.web.state import State
 
 
 @runtime_checkable
 class Splits(Protocol):
-    """A backend whose models may be split: over how many ranks one is, 1 where it runs in one process."""
+    """A backend whose models may be split: over how many ranks one is, 1 where it runs in one process; and along which
+    axis a node is.
+    """
 
     def ranks(self, model: str) -> int: ...
+    def split_axis(self, model: str, node: str) -> str | None: ...
 
 
 def split_of(backend: object, live: Model, path: str, state: State) -> LiveSplit | None:
     """How the model that runs is split, and how the shown node lies in the ranks. Raises `BadRequest` for no rank."""
-    world = backend.ranks(live.id) if isinstance(backend, Splits) else 1
-    if world == 1:
+    if not isinstance(backend, Splits) or (world := backend.ranks(live.id)) == 1:
         return None
     chosen = dict(state.others).get("rank")
     if chosen is not None and not (chosen.isascii() and chosen.isdecimal() and int(chosen[:6]) < world):
         raise BadRequest(f"There is no rank {chosen[:20]!r}.", f"Ranks run from 0 to {world - 1}.")
-    node = live.graph[path].node if path in live.graph.nodes else None
-    axis = node.sharded if isinstance(node, Tensor | Parameter) else None
+    axis = backend.split_axis(live.id, path) if path in live.graph.nodes else None
     if axis is None:
         here = "All ranks have the same numbers here, and rank 0's are shown."
     else:

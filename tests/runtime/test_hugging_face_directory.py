@@ -15,6 +15,8 @@ from atlas.catalog import Catalog
 from atlas.errors import CheckpointError
 from atlas.runtime.adoption import adopt
 from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.distributed.shares import WeightShare
+from atlas.runtime.placement import Placement
 from atlas.runtime.references.base import Pass
 from atlas.runtime.references.hugging_face import Runner
 from atlas.runtime.tokens import byte_alphabet
@@ -219,6 +221,20 @@ def test_a_llama_directory_is_run_by_the_reference_in_its_own_order(
     ours = runner.forward(Pass(IDS, 0), runner.memory(len(IDS)))[0]
     theirs = torch.load(tmp_path / "logits.pt", weights_only=True)[0]
     assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < 1e-5
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_of_two_reads_its_share_of_a_llama_directory(
+    llama: Callable[..., Path], catalog: Catalog, tmp_path: Path, rank: int
+) -> None:
+    directory, share = llama(), WeightShare.of_rank(catalog["smollm2-135m"], rank, 2)
+    whole = open_checkpoint(directory, tmp_path)
+    own = open_checkpoint(directory, tmp_path, placement=Placement(share=share))
+    assert own.sha256 == whole.sha256
+    assert own.tensors.keys() == whole.tensors.keys()
+    for name, tensor in whole.tensors.items():
+        assert torch.equal(own.tensors[name], share.of(name, tensor)), name
+    assert own.nbytes < 0.51 * whole.nbytes
 
 
 @pytest.mark.parametrize(

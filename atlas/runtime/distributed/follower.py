@@ -1,6 +1,6 @@
 """The other ranks: they load the same models, their share of them, and do what rank 0 says until it says `close`.
 
-Owns the loop, and the memory of runs by the number that rank 0 gave it. Nothing of the web, and no journal.
+Owns the loop, and the memory of runs by model and the number that rank 0 gave it. Nothing of the web, and no journal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Follower:
     def __init__(self, group: Group, runners: Mapping[str, ReferenceRunner]) -> None:
         self._group = group
         self._runners = runners
-        self._memories: dict[int, Memory] = {}
+        self._memories: dict[tuple[str, int], Memory] = {}
         self._recording = Recording()
 
     def follow(self) -> None:
@@ -40,8 +40,13 @@ class Follower:
 
     def _do(self, command: Mapping[str, Any]) -> None:
         what = command["do"]
-        if what == "give":
+        if what in ("give", "give weight"):
             self._give(command)
+            return
+        if what == "weigh":
+            runner = self._runners[command["model"]]
+            with self._group.together():
+                runner.whole(command["name"])  # type: ignore[attr-defined]  # those that rank 0 asks this of have it
             return
         if what == "drop":
             self._recording = Recording()
@@ -49,7 +54,7 @@ class Follower:
         if what not in ("pass", "capture", "replay"):
             raise BadRequest(f"Rank {self._group.rank} was told to {what!r}, which it does not know.", "")
         for number in command["freed"]:
-            self._memories.pop(number, None)
+            self._memories.pop((command["model"], number), None)
         runner = self._runners[command["model"]]
         memory = self._memory(runner, *command["memory"])
         work = Pass(tuple(command["tokens"]), command["start"])
@@ -79,11 +84,14 @@ class Follower:
         for one in command["wanted"]:
             entries = one["of"].get(str(self._group.rank))
             if entries is not None:
-                value = self._recording.values[one["key"], one["layer"]][one["turn"]]
+                if command["do"] == "give weight":
+                    value = self._runners[command["model"]].weight(one["key"])
+                else:
+                    value = self._recording.values[one["key"], one["layer"]][one["turn"]]
                 self._group.send(value[tuple(entry if isinstance(entry, int) else slice(*entry) for entry in entries)])
 
     def _memory(self, runner: ReferenceRunner, number: int, capacity: int, cached: bool) -> Memory:
-        known = self._memories.get(number)
-        if known is None:
-            known = self._memories[number] = runner.memory(capacity, cache=cached)
-        return known
+        key = (runner.model.id, number)
+        if key not in self._memories:
+            self._memories[key] = runner.memory(capacity, cache=cached)
+        return self._memories[key]

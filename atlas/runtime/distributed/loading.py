@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from atlas.catalog import Model
+from atlas.catalog import Catalog, Model
 from atlas.errors import CheckpointError
 from atlas.runtime.checkpoints import Checkpoint
+from atlas.runtime.distributed.arithmetic import weights
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.llama_share import ShareRunner
-from atlas.runtime.distributed.shares import require_divisible, shares
+from atlas.runtime.distributed.shares import WeightShare, require_divisible
 from atlas.runtime.distributed.split import SplitRunner
 from atlas.runtime.placement import Placement
 from atlas.runtime.references.base import ReferenceRunner
 
-PARALLEL = ("llama",)
-"""Runners whose reference code is parallel by itself."""
+PARALLEL = ("llama", "hugging_face")
+"""Runners whose code is parallel by itself, or has a plan."""
 
 
 def require_splittable(model: Model, world: int) -> None:
@@ -23,20 +24,33 @@ def require_splittable(model: Model, world: int) -> None:
     reference = model.architecture.reference
     if reference.runner not in PARALLEL:
         raise CheckpointError(
-            f"{model.name} cannot be split over {world} ranks: only models that Meta's reference code runs are.",
+            f"{model.name} cannot be split over {world} ranks: its code has no way to.",
             "Serve it from one process: atlas serve.",
         )
     require_divisible(model, world)
 
 
-def split(group: Group, model: Model, checkpoint: Checkpoint, placement: Placement) -> ReferenceRunner:
+def placed(group: Group, catalog: Catalog, placement: Placement) -> Placement:
+    """Where this rank's share of weights goes: a device of its own, of the kind that `placement` names.
+
+    How weights are split is read off the default model, which is of the one architecture that can be.
+    """
+    share = WeightShare.of_rank(catalog[catalog.default.id], group.rank, group.world)
+    return Placement(placement.dtype, group.device(placement.device), share)
+
+
+def split(group: Group, model: Model, checkpoint: Checkpoint) -> ReferenceRunner:
     """This rank's runner of a model; rank 0's has the others do what it does.
 
-    `checkpoint` is whole, and mapped; the share is put where `placement` says, on a device of this rank's own. Raises
-    `CheckpointError` if it cannot be split or does not fit, and `SourceError`.
+    `checkpoint` has this rank's share. Raises `CheckpointError` if it cannot be split or does not fit, and
+    `SourceError`.
     """
     require_splittable(model, group.world)
-    placement = Placement(placement.dtype, group.device(placement.device))
-    tensors = shares(model, checkpoint.tensors, group.rank, group.world, placement)
-    own = ShareRunner(model, replace(checkpoint, tensors=tensors, mapped=None, placement=placement), group.world)
-    return SplitRunner(own, replace(checkpoint, placement=placement), group) if group.rank == 0 else own
+    if model.architecture.reference.runner == "hugging_face":
+        # transformers takes seconds to import, which most need not wait for.
+        from atlas.runtime.distributed.planned_share import PlannedRunner
+
+        planned = PlannedRunner(model, checkpoint, group)
+        return SplitRunner(planned, group, planned.seen, planned.whole) if group.rank == 0 else planned
+    own = ShareRunner(model, replace(checkpoint, parameter_count=weights(model, 1, 1)), group.world)
+    return SplitRunner(own, group) if group.rank == 0 else own

@@ -5,6 +5,7 @@ Arithmetic on sizes and indices. Knows no processes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,9 @@ import torch
 from atlas.catalog import Model
 from atlas.errors import CheckpointError
 from atlas.graph.nodes import Parameter, Tensor
-from atlas.runtime.placement import Placement
-from atlas.runtime.untrained import parameter_names
 
 Index = int | slice
+LAYER = re.compile(r"\.\d+\.")
 
 
 @dataclass(frozen=True)
@@ -110,24 +110,30 @@ def require_divisible(model: Model, world: int) -> None:
     )
 
 
-def shares(
-    model: Model, tensors: Mapping[str, torch.Tensor], rank: int, world: int, placement: Placement
-) -> dict[str, torch.Tensor]:
-    """A rank's share of all parameters, in memory of its own. Of a mapped tensor only that part is read."""
-    axes: dict[str, int] = {}
-    for path, node in model.graph.nodes.items():
-        axis = sharded_axis(model, path)
-        if isinstance(node.node, Parameter) and axis is not None:
-            axes.update(dict.fromkeys(parameter_names(node, model.architecture.sizes["layers"]), axis))
-    made: dict[tuple[int, ...], torch.Tensor] = {}
-    found = {}
-    for name, tensor in tensors.items():
-        key = (tensor.data_ptr(), *tensor.shape)  # a tied unembedding stays one matrix
-        if key not in made:
-            share = share_of(tensor, axes.get(name), rank, world)
-            made[key] = share.to(placement.device, placement.dtype, copy=True, memory_format=torch.contiguous_format)
-        found[name] = made[key]
-    return found
+@dataclass(frozen=True)
+class WeightShare:
+    """A rank's share of every weight. `axes` are by the weights' names, with `{layer}` for a number."""
+
+    axes: Mapping[str, int]
+    rank: int
+    parts: int
+
+    @classmethod
+    def of_rank(cls, model: Model, rank: int, world: int) -> WeightShare:
+        """As a model's parameters, and those of its kind, are declared to be split."""
+        axes = {}
+        for path, node in model.graph.nodes.items():
+            axis = sharded_axis(model, path)
+            if isinstance(node.node, Parameter) and axis is not None:
+                axes[node.node.weight] = axis
+        return cls(axes, rank, world)
+
+    def axis(self, name: str) -> int | None:
+        """Which axis of a weight is split."""
+        return self.axes.get(LAYER.sub(".{layer}.", name, count=1))
+
+    def of(self, name: str, weight: torch.Tensor) -> torch.Tensor:
+        return share_of(weight, self.axis(name), self.rank, self.parts)
 
 
 def share_of(tensor: torch.Tensor, axis: int | None, rank: int, world: int) -> torch.Tensor:

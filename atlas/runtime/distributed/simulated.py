@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from atlas.catalog import Catalog, Model, open_catalog
-from atlas.errors import EnvironmentUnfit
+from atlas.errors import CheckpointError, EnvironmentUnfit
 from atlas.graph.axes import VIEWS, View
 from atlas.graph.nodes import Parameter, Quantity, Tensor
 from atlas.runtime.distributed.loading import require_splittable
@@ -42,6 +42,11 @@ passes ran, which stand for those that are alike.
 def simulated(model: Model, world: int, ranks: Sequence[int]) -> dict[int, Shapes]:
     """What each of these ranks has, in a process of its own. Raises `CheckpointError` where it cannot be split."""
     require_splittable(model, world)
+    if model.architecture.reference.runner != "llama":
+        raise CheckpointError(
+            f"The ranks of {model.name} cannot be simulated: transformers splits weights that are there.",
+            "Start them: torchrun --nproc-per-node N -m atlas serve.",
+        )
     command = [sys.executable, "-m", __name__, model.id, "--world-size", str(world)]
     command += ["--data-dir", str(_data_dir(model)), "--ranks", ",".join(map(str, ranks))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

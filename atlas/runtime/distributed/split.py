@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from atlas.graph.nodes import Parameter, Tensor
-from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.shares import (
     Index,
     Piece,
+    WeightShare,
     everything_of,
     pieces,
     sharded_axis,
     share_of,
-    split_axes,
     whole_shape,
 )
 from atlas.runtime.expressions import is_expression, turn_of
@@ -69,16 +69,27 @@ class _Transfer:
 
 
 class SplitRunner(ReferenceRunner):
-    """A model of which each rank has a share. `checkpoint` is whole, mapped from its file."""
+    """A model of which each rank has a share."""
 
-    def __init__(self, own: ReferenceRunner, checkpoint: Checkpoint, group: Group) -> None:
-        """`own` runs rank 0's share."""
-        super().__init__(own.model, checkpoint, own.loaded)
+    def __init__(
+        self,
+        own: ReferenceRunner,
+        group: Group,
+        seen: Mapping[str, int | None] | None = None,
+        whole: Callable[[str], torch.Tensor] | None = None,
+    ) -> None:
+        """`own` runs rank 0's share. Tensors are split along the axes that are declared, unless others were `seen`; and
+        a parameter is put together from shares in their order, unless all ranks do so by `whole`.
+        """
+        super().__init__(own.model, own.checkpoint, own.loaded)
         self.built = own.built
         self.own = own
         self.group = group
         sizes = own.model.architecture.sizes
-        self.splitting = Splitting(group.world, {axis: sizes[axis] for axis in split_axes(own.model)})
+        self._seen = seen or {}
+        self._whole = whole
+        names = [name for path in own.model.graph.nodes if (name := self.split_axis(path)) is not None]
+        self.splitting = Splitting(group.world, {name: sizes[name] for name in names})
         self._numbers = itertools.count(1)
         self._freed: list[int] = []
 
@@ -158,23 +169,33 @@ class SplitRunner(ReferenceRunner):
     def split_axis(self, path: str) -> str | None:
         if is_expression(path):
             return None
-        node = self.model.graph[path].node
-        return node.sharded if isinstance(node, Tensor | Parameter) else None
+        at, node = self.axis(path), self.model.graph[path].node
+        return node.shape[at] if at is not None and isinstance(node, Tensor | Parameter) else None
 
     def share(self, path: str, whole: torch.Tensor, rank: int) -> torch.Tensor:
         return share_of(whole, self.axis(path), rank, self.group.world)
 
     def weight(self, name: str) -> torch.Tensor:
-        found = self.checkpoint.tensors.get(name)
-        if found is None:
-            return self.own.weight(name)  # which says that there is none
-        return found.to(self.checkpoint.placement.dtype)
+        return self.weight_portion(name, None, None)
+
+    def weight_portion(self, name: str, rank: int | None, cut: Cut | None) -> torch.Tensor:
+        self.require_rank(rank)
+        own = self.own.weight(name)
+        if self._whole is not None and rank is None:
+            self.group.tell({"do": "weigh", "model": self.model.id, "name": name})
+            with self.group.together():
+                return _cut(self._whole(name), cut).cpu()
+        share = self.checkpoint.placement.share
+        # Of what is asked of one rank all comes from there.
+        axis = share.axis(name) if isinstance(share, WeightShare) else 0
+        transfer = _Transfer(name, None, 0, own, self._parts(own, axis, rank, cut))
+        return self._moved([transfer], {"do": "give weight", "model": self.model.id})[0]
 
     def axis(self, key: str) -> int | None:
         """Which axis of a value is split: a node's as declared, an expression's where a node is declared there."""
         if not is_expression(key):
-            return sharded_axis(self.model, key)
-        axes = {sharded_axis(self.model, node) for node in self.expressions.find(key).nodes}
+            return self._seen[key] if key in self._seen else sharded_axis(self.model, key)
+        axes = {self.axis(node) for node in self.expressions.find(key).nodes}
         return axes.pop() if len(axes) == 1 else None
 
     # --- how
@@ -217,21 +238,24 @@ class SplitRunner(ReferenceRunner):
         self, key: str, layer: int | None, turn: int, own: torch.Tensor, rank: int | None = None, cut: Cut | None = None
     ) -> _Transfer:
         """What to bring together of one value: all of it, or what is wanted, from the ranks that have it."""
-        axis, world = self.axis(key), self.group.world
+        return _Transfer(key, layer, turn, own, self._parts(own, self.axis(key), rank, cut))
+
+    def _parts(self, own: torch.Tensor, axis: int | None, rank: int | None, cut: Cut | None) -> list[Piece]:
+        """The parts of what is wanted, of a tensor of which this rank has `own`."""
         if rank is not None:
             index = everything_of(own.shape) if cut is None else tuple(cut(tuple(own.shape)))
             (piece,) = pieces(own.shape, index, None, 1)
-            parts = [piece if axis is None else replace(piece, rank=rank)]
-        else:
-            shape = whole_shape(own.shape, axis, world)
-            parts = pieces(shape, everything_of(shape) if cut is None else tuple(cut(shape)), axis, world)
-        return _Transfer(key, layer, turn, own, parts)
+            return [piece if axis is None else replace(piece, rank=rank)]
+        shape = whole_shape(own.shape, axis, self.group.world)
+        return pieces(shape, everything_of(shape) if cut is None else tuple(cut(shape)), axis, self.group.world)
 
-    def _moved(self, transfers: Sequence[_Transfer]) -> list[torch.Tensor]:
+    def _moved(
+        self, transfers: Sequence[_Transfer], command: Mapping[str, Any] = MappingProxyType({"do": "give"})
+    ) -> list[torch.Tensor]:
         """Have the other ranks send their parts, and put all together."""
         wanted = [transfer.wanted for transfer in transfers if any(piece.rank for piece in transfer.parts)]
         if wanted:
-            self.group.tell({"do": "give", "wanted": wanted})
+            self.group.tell({**command, "wanted": wanted})
         moved = []
         for transfer in transfers:
             own, parts = transfer.own, transfer.parts

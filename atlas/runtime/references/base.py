@@ -182,6 +182,12 @@ class ReferenceRunner(Watched, ABC):
         value = value_of(self.replay(work, memory, part, layer, self.sites([path])), path, layer)
         return value if value is None or cut is None else value[tuple(cut(tuple(value.shape)))]
 
+    def weight_portion(self, name: str, rank: int | None, cut: Cut | None) -> torch.Tensor:
+        """Some of a parameter, as `portion` of a tensor. Raises `NotFound`, and `BadRequest` for no rank."""
+        self.require_rank(rank)
+        whole = self.weight(name)
+        return whole if cut is None else whole[tuple(cut(tuple(whole.shape)))]
+
     def split_axis(self, path: str) -> str | None:  # noqa: ARG002 - of one process: none
         """The axis along which a node's values are split."""
         return None

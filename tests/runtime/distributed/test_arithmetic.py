@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from atlas.runtime.distributed.arithmetic import collectives, kept, tables, weights
-from atlas.runtime.distributed.shares import shares
-from atlas.runtime.placement import IN_FULL
+from atlas.runtime.distributed.shares import WeightShare
+from atlas.runtime.placement import Placement
 
 if TYPE_CHECKING:
     from atlas.catalog import Catalog
@@ -36,7 +36,9 @@ def test_every_table_of_the_document_is_checked(catalog: Catalog) -> None:
 def test_memory_is_what_a_rank_really_holds(runner: ReferenceRunner) -> None:
     model = runner.model
     for rank in (0, 2):
-        own = shares(model, runner.checkpoint.tensors, rank, 3, IN_FULL)
+        placement = Placement(share=WeightShare.of_rank(model, rank, 3))
+        own = {name: placement.put(name, tensor) for name, tensor in runner.checkpoint.tensors.items()}
+        own["output.weight"] = own["tok_embeddings.weight"]  # tied
         held = sum({tensor.data_ptr(): tensor.nbytes for tensor in own.values()}.values())
         assert held == weights(model, 3, 4)
     assert weights(model, 1, 4) == runner.checkpoint.parameter_count * 4

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.runtime.conftest import TinyGguf
 from tests.runtime.distributed.conftest import Started, StartRanks, free_port
 
 if TYPE_CHECKING:
+    from atlas.catalog import Catalog
     from atlas.runtime.engine import Engine
 
 LONG = {"model": "smollm2-135m", "prompt": "Once upon a time", "max_new_tokens": 48}
@@ -67,6 +69,17 @@ class Server:
         assert found is not None
         return int(float(found[1]))
 
+    def demonstration(self) -> str:
+        """The run that the server makes by itself, done."""
+        self.until(lambda: self.json("/readyz")[1].get("demo_run") is not None, "It demonstrates nothing.")
+        return self.done({}, str(self.json("/readyz")[1]["demo_run"]))
+
+    def done(self, order: Any, known: str = "") -> str:
+        """A run, done."""
+        run = known or str(self.json("/api/runs", order)[1]["id"])
+        self.until(lambda: self.json(f"/api/runs/{run}")[1].get("status") == "done", "The run does not end.")
+        return run
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + DEADLINE
         while not condition():
@@ -105,9 +118,7 @@ def server(serve: Serve) -> Server:
 @pytest.fixture(scope="module")
 def run(server: Server) -> str:
     """The demonstration run, done."""
-    identity = str(server.json("/readyz")[1]["demo_run"])
-    server.until(lambda: server.json(f"/api/runs/{identity}")[1].get("status") == "done", "The run does not end.")
-    return identity
+    return server.demonstration()
 
 
 def test_the_page_says_how_the_model_is_split(server: Server, run: str) -> None:
@@ -259,3 +270,63 @@ def test_a_meeting_point_that_is_in_use(start_ranks: StartRanks) -> None:
         said = rank.communicate(timeout=DEADLINE)[0]
     assert rank.returncode == 2, said
     assert f"The ranks cannot meet on port {port} of 127.0.0.1: it is in use." in said
+
+
+def test_where_the_default_cannot_be_split_others_stand_in_its_place(
+    start_ranks: StartRanks, tiny_gguf: TinyGguf, tmp_path: Path, own_data_dir: Path, catalog: Catalog
+) -> None:
+    """Two ranks: a Llama of one's own, and models of transformers by their plans, small and untrained."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sources").symlink_to((own_data_dir / "sources").resolve())
+    port, path = free_port(), tiny_gguf()
+    command = ["-m", "atlas", "serve", "--port", str(port), "--data-dir", str(tmp_path / "data")]
+    server = Server(start_ranks([*command, "--checkpoint", f"mine={path}", "--untrained"], world=2), port)
+    server.until(lambda: server.get("/readyz")[0] == 200, "It does not get ready.")
+    run = server.demonstration()
+    assert server.json(f"/api/runs/{run}")[1]["model"] == "mine"
+    assert server.numbers(run, WEIGHTS, view="prefill", layer=1, rank=1).shape[1] == 2
+    status, problem = server.json("/api/runs", {"model": "smollm2-135m", "prompt": "Hello"})
+    assert status == 409
+    assert "SmolLM2 135M cannot be split over 2 ranks" in problem["detail"]
+    status, problem = server.json("/api/checkpoints", {"path": str(path), "model": "another"})
+    assert status == 409
+    assert "open them together when they start" in problem["detail"]
+    _planned_models_agree(server, catalog)
+    server.ranks[0].send_signal(signal.SIGTERM)
+    for process in server.ranks:
+        said = process.communicate(timeout=DEADLINE)[0]
+        assert process.returncode in (0, 2), said
+        assert "Traceback" not in said
+
+
+def _planned_models_agree(server: Server, catalog: Catalog) -> None:
+    from atlas.runtime.references.base import Pass
+    from atlas.runtime.references.hugging_face import Runner
+    from atlas.runtime.untrained import untrained
+
+    ids = (5, 6, 7, 8, 9, 10, 11)
+    cases = {
+        "qwen3": (WEIGHTS, "blocks/attention/query-norm/normalized", "blocks/feed-forward/gate"),
+        "mixtral": ("blocks/feed-forward/experts/gate",),
+    }
+    for architecture, split in cases.items():
+        model = catalog.small(architecture)
+        order = {"model": model.id, "token_ids": list(ids), "max_new_tokens": 2}
+        run = server.done(order)
+        whole = Runner(model, untrained(model))
+        nodes = [*split, "unembedding/logits"]
+        logits, recording = whole.capture(Pass(ids, 0), whole.memory(len(ids)), whole.sites(nodes))
+        assert server.json(f"/api/runs/{run}")[1]["tokens"][len(ids)]["id"] == int(logits[0, -1].argmax())
+        for node in nodes:
+            ours = recording.last(node, 0 if node.startswith("blocks/") else None)
+            assert ours is not None
+            theirs = server.numbers(run, node, view="prefill", layer=0)
+            assert theirs.shape == ours.shape
+            assert np.abs(theirs - ours.numpy()).max() <= 1e-4 * float(ours.abs().max())
+            summary = server.json(f"/api/runs/{run}/tensors/{node}?view=prefill&layer=0&checks=shape")[1]
+            assert (summary["split"]["axis"] is not None) == (node in split)
+            share = server.numbers(run, node, view="prefill", layer=0, rank=1)
+            assert share.size == (ours.numel() // 2 if node in split else ours.numel())
+        matrix = server.numbers(run, "unembedding/weight")
+        assert np.array_equal(matrix, whole.weight("lm_head.weight").numpy())
+    assert server.json("/api/runs", {"model": catalog.small("gpt2").id, "token_ids": [1]})[0] in (404, 409)  # no plan
