@@ -19,6 +19,14 @@ export function theme() {
     document.dispatchEvent(new CustomEvent("atlas:theme", { detail: { theme: wanted } }));
   });
 
+  // Paper is light, what scripts have painted included.
+  let before = "";
+  addEventListener("beforeprint", () => {
+    before = root.dataset.theme ?? "";
+    root.dataset.theme = "light";
+  });
+  addEventListener("afterprint", () => show(before));
+
   /** Shows a theme, or the system's where it is empty. */
   function show(theme) {
     if (theme) root.dataset.theme = theme;

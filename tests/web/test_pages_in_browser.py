@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -13,6 +15,10 @@ import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import FastAPI
 from playwright.sync_api import Browser, Page, Request, ViewportSize, expect, sync_playwright
+
+from atlas.catalog import Catalog
+from atlas.settings import Settings
+from atlas.web.app import create_app
 
 UPDATE = "/models/llama-3-8b/blocks/attention/attention-update"
 KINDS = (
@@ -35,12 +41,29 @@ KINDS = (
 )
 
 
+WATCH_SHIFTS = """window.moved = 0; new PerformanceObserver(list => {
+    for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.moved += shift.value;
+}).observe({ type: "layout-shift", buffered: true });"""
+
+
+def transferred(asked: list[Request]) -> int:
+    """The bytes of a page's answers as they were sent, besides fonts and values."""
+    return sum(one.sizes()["responseBodySize"] for one in asked if "/fonts/" not in one.url and "/api/" not in one.url)
+
+
 @pytest.fixture(scope="module")
 def site(live_app: FastAPI) -> Iterator[str]:
-    """The address of the running application, on a free port of this machine."""
+    """The address of the running application."""
+    with served(live_app) as address:
+        yield address
+
+
+@contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    """The address of an application, on a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(live_app, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while not server.started:
@@ -177,11 +200,7 @@ def test_code_is_copied_without_its_numbers(page: Page) -> None:
 def test_nothing_is_wider_than_the_window_and_nothing_moves(browser: Browser, site: str, width: int) -> None:
     context = browser.new_context(base_url=site, viewport={"width": width, "height": 800})
     page = context.new_page()
-    page.add_init_script(
-        """window.moved = 0; new PerformanceObserver(list => {
-            for (const shift of list.getEntries()) if (!shift.hadRecentInput) window.moved += shift.value;
-        }).observe({ type: "layout-shift", buffered: true });"""
-    )
+    page.add_init_script(WATCH_SHIFTS)
     for address in KINDS:
         page.goto(address, wait_until="networkidle")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
@@ -252,6 +271,80 @@ def test_dialogs_are_for_all_readers_too(browser: Browser, site: str) -> None:
     context.close()
 
 
+@pytest.mark.parametrize("address", ["/", "/models/gemma-3-1b", f"{UPDATE}?view=prefill"])
+def test_on_paper_a_page_is_light_and_whole(browser: Browser, site: str, address: str) -> None:
+    context = browser.new_context(base_url=site, viewport={"width": 700, "height": 990}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(address)
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('.card, .model-card')).backgroundColor") == (
+        "rgb(255, 255, 255)"
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for place in (".site-bar", ".place-bar", ".to-map", "#theme", ".foot nav"):
+        assert not page.locator(place).is_visible(), place
+    if address != "/":
+        for place in ("#diagram .diagram-svg", ".code", "#sources"):
+            expect(page.locator(place).first).to_be_visible()
+        high = page.evaluate("document.querySelector('#diagram .diagram-svg').getBoundingClientRect().height")
+        assert high < 990, "it fits on a sheet"
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def large_site(catalog: Catalog, own_data_dir: Path) -> Iterator[str]:
+    """A site of a hundred models that are made up, and those there are."""
+    many = Catalog(catalog.store)
+    one = many.entry("llama-3-8b")
+    for number in range(100):
+        name = f"Made up {number}"
+        many.add(one.model_copy(update={"id": f"made-up-{number}", "name": name, "rank": 200 + number}))
+    with served(create_app(Settings(data_dir=own_data_dir), catalog=many)) as address:
+        yield address
+
+
+def test_the_front_page_of_a_hundred_models_keeps_its_bounds(browser: Browser, large_site: str) -> None:
+    context = browser.new_context(base_url=large_site, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.add_init_script(WATCH_SHIFTS)
+    asked: list[Request] = []
+    page.on("requestfinished", lambda one: asked.append(one))
+    page.goto("/", wait_until="networkidle")
+    assert page.locator(".model-card").count() > 100
+    assert transferred(asked) < 150_000
+    assert page.evaluate("window.moved") < 0.01
+    context.close()
+
+
+def test_the_front_page_of_a_hundred_models_is_walked_by_keyboard(browser: Browser, large_site: str) -> None:
+    context = browser.new_context(base_url=large_site, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.goto("/")
+    page.evaluate(
+        """() => {
+          window.reached = [];
+          document.addEventListener("focusin", ({ target }) => {
+            if (!target.matches(".model-card h3 a")) return;
+            const box = target.getBoundingClientRect();
+            const ringed = getComputedStyle(target).outlineStyle !== "none";
+            window.reached.push([target.textContent, ringed && box.bottom > 0 && box.top < innerHeight]);
+          });
+        }"""
+    )
+    cards = page.locator(".model-card h3 a").all_text_contents()
+    page.locator(".start a").last.focus()
+    for _ in range(page.locator(".model-card a").count()):
+        page.keyboard.press("Tab")
+    assert page.evaluate("window.reached") == [[name, True] for name in cards]
+    page.keyboard.press("/")
+    page.keyboard.type("made up 77")
+    expect(page.locator('#search-hits [role="option"]').first).to_contain_text("Made up 77")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/models/made-up-77")
+    context.close()
+
+
 @pytest.mark.parametrize("address", [UPDATE, "/", "/models/llama-3-8b"])
 def test_a_page_is_light(browser: Browser, site: str, address: str) -> None:
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
@@ -259,6 +352,5 @@ def test_a_page_is_light(browser: Browser, site: str, address: str) -> None:
     asked: list[Request] = []
     page.on("requestfinished", lambda one: asked.append(one))
     page.goto(address, wait_until="load")
-    own = [one for one in asked if "/fonts/" not in one.url and "/api/" not in one.url]
-    assert sum(one.sizes()["responseBodySize"] for one in own) < 150_000
+    assert transferred(asked) < 150_000
     context.close()
