@@ -337,6 +337,7 @@ def test_the_front_page_of_a_hundred_models_is_walked_by_keyboard(browser: Brows
     for _ in range(page.locator(".model-card a").count()):
         page.keyboard.press("Tab")
     assert page.evaluate("window.reached") == [[name, True] for name in cards]
+    assert page.request.get("/api/search?q=made+up", timeout=60_000).ok, "the first to ask waits for the index"
     page.keyboard.press("/")
     page.keyboard.type("made up 77")
     expect(page.locator('#search-hits [role="option"]').first).to_contain_text("Made up 77")
