@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("atlas")
 
+
+# A shell without job control lets what it starts in the background ignore interruptions, which processes hand on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The in-process client calls itself this, and asks faster than any reader.
 os.environ.setdefault("ATLAS_ALLOWED_HOST", "testserver")

@@ -27,8 +27,9 @@ STAMPS = (".venv/bin/python", ".venv/packages", "static/vendor/manifest.json")
 
 
 def make(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run make as a person would: without what an outer make says to its children."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    """Run make as a person would: without what an outer make and its command line say to its children."""
+    ours = ("MAKE", "MFLAGS", "ARGS", "PIP_ARGS", "PORT", "PYTHON")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(["make", *arguments], cwd=tree, env=environment, capture_output=True, text=True, timeout=60)
 
 

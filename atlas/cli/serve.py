@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,21 +141,20 @@ def serve(
         )
     )
     signal.signal(signal.SIGTERM, _stopped)
-    try:
-        with (
-            _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
-            stages(lambda: backend.status),
-            nullcontext() if bundles else rechecks(chosen, catalog, lambda: backend.status.ready),
-            ending(server, backend, place, chosen.drain_seconds) if place is not None else nullcontext(),
-        ):
-            server.run(sockets=[listening])
-    except KeyboardInterrupt:  # uvicorn has stopped in good order, and hands the signal on, whichever it was
-        note("Stopped.")
+    with (
+        suppress(KeyboardInterrupt),  # once it has stopped in good order, uvicorn hands on the signal, whichever it was
+        _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
+        stages(lambda: backend.status),
+        nullcontext() if bundles else rechecks(chosen, catalog, lambda: backend.status.ready),
+        ending(server, backend, place, chosen.drain_seconds) if place is not None else nullcontext(),
+    ):
+        server.run(sockets=[listening])
     lost = backend.status.error if backend.lost else None
     if lost is not None:
         raise lost
     if not server.started:
         raise EnvironmentUnfit("The server could not start.", "The lines above say why.")
+    note("Stopped.")
 
 
 def _stopped(*_: object) -> None:
