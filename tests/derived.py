@@ -35,6 +35,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "SmolLM3ForCausalLM": {**COMMON, "num_hidden_layers": 3, "no_rope_layer_interval": 2},
 }
 """Numbers unlike each other, as far as they go; Mamba's chunks are shorter than the prompts of tests."""
+TUPLES: Mapping[str, Any] = {"vocab_size": 300, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+"""Bloom, whose blocks give tuples."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def save(name: str, directory: Path, **changes: Any) -> Path:
     from tests.runtime.test_hugging_face_directory import write_tokenizer
 
     model_class = getattr(transformers, name)
-    configuration = model_class.config_class(**{**SMALL.get(name, {}), **changes})
+    configuration = model_class.config_class(**{**SMALL.get(name, TUPLES), **changes})
     torch.manual_seed(0)
     model_class._from_config(configuration).save_pretrained(directory)
     write_tokenizer(directory, configuration.vocab_size)

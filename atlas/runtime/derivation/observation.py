@@ -112,9 +112,12 @@ def generic(name: str, blocks: str) -> tuple[str, int | None]:
     return f"{prefix}{LAYER}{dot}{rest}", int(number)
 
 
-def merged(order: Sequence[str], seen: Iterable[str]) -> list[str]:
-    """One order of all keys: those of another pass that are new come behind what came before them there."""
-    found, place = list(order), -1
+def merged(order: Sequence[str], seen: Iterable[str], *, first: bool = True) -> list[str]:
+    """One order of all keys: those of another pass or layer that are new come behind what came before them there.
+
+    Where nothing came before, they begin the order if this is the first part of a pass, else they end it.
+    """
+    found, place = list(order), -1 if first else len(order) - 1
     for key in seen:
         if key in found:
             place = found.index(key)

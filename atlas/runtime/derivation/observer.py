@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import groupby
 from types import FrameType
 from typing import Any
 
@@ -146,7 +147,8 @@ class _Observer:
             flow.name(tokens, TOKENS, None)
             stack.enter_context(watcher)
             watcher.given[LOGITS] = called(self.transformer, tokens, cache)
-        self.order = merged(self.order, dict.fromkeys(key for key, _ in watcher.recording.values))
+        for number, (_, keys) in enumerate(groupby(watcher.recording.values, key=lambda pair: pair[1])):
+            self.order = merged(self.order, dict.fromkeys(key for key, _ in keys), first=number == 0)
         for (key, layer), captured in watcher.recording.values.items():
             value = self.values[key]
             value.observed[view, layer] = [tuple(one.shape) for one in captured]

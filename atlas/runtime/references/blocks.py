@@ -46,6 +46,16 @@ def before(block: nn.Module, tell: Callable[[torch.Tensor], None]) -> Iterator[N
 
 
 @contextlib.contextmanager
+def counted(block: nn.Module, tell: Callable[[int], None]) -> Iterator[None]:
+    """While entered, `tell` gets how many values the block gives in a tuple after each call; 0 for one alone."""
+    handle = block.register_forward_hook(lambda _, __, out: tell(len(out) if isinstance(out, tuple) else 0))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
 def given(block: nn.Module, value: torch.Tensor) -> Iterator[None]:
     """While entered, the block takes this as its first argument, whatever it is called with."""
     handle = block.register_forward_pre_hook(lambda _, arguments: (value, *arguments[1:]))

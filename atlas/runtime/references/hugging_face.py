@@ -31,7 +31,7 @@ from atlas.graph.axes import View
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.recorder import Recorder, Recording, Site
 from atlas.runtime.references.base import Memory, Part, Pass, ReferenceRunner, SafePoint, TrueSize
-from atlas.runtime.references.blocks import End, Feed, Reached, after, before, given
+from atlas.runtime.references.blocks import End, Feed, Reached, after, before, counted, given
 from atlas.runtime.references.recurrent import State, put, recurrent, taken
 from atlas.runtime.references.routing import Routing
 from atlas.runtime.watch import Loaded
@@ -99,6 +99,7 @@ class Runner(ReferenceRunner):
         """Raises `CheckpointError` if the weights do not fit, and `SourceError`."""
         super().__init__(model, checkpoint, load_reference(model))
         self._replaying = False
+        self._given = 0  # how many values a block gives in a tuple, as a pass has shown
         with Recorder(self.sites(self.captured_nodes("build"))) as recorder:
             self._transformer: Any = _constructed(self.loaded, model, checkpoint.placement.dtype)
         self.built = recorder.recording
@@ -166,6 +167,7 @@ class Runner(ReferenceRunner):
             for layer, block in enumerate(blocks):
                 stack.enter_context(before(block, partial(entering, layer)))
             stack.enter_context(after(blocks[-1], leaving))
+            stack.enter_context(counted(blocks[-1], self._gives))
             if recorder is not None:
                 stack.enter_context(recorder)
             logits = called(self._transformer, self.inputs(work), cache)
@@ -187,7 +189,7 @@ class Runner(ReferenceRunner):
         elif part == "before":
             layers = [End()] * self.n_layers
         else:
-            layers = [Feed(rows[self.n_layers].clone()[None])] * self.n_layers
+            layers = [self._fed(rows[self.n_layers])] * self.n_layers
         recorder = Recorder(sites)
         recorder.layer = layer
         with contextlib.ExitStack() as stack:
@@ -201,12 +203,20 @@ class Runner(ReferenceRunner):
             called(self._transformer, self.inputs(work), cache)
         return recorder.recording
 
+    def _gives(self, count: int) -> None:
+        if not self._replaying:
+            self._given = count
+
+    def _fed(self, rows: torch.Tensor) -> nn.Module:
+        """What stands for a block that gave these rows. What it gave beside them is of no use to other blocks."""
+        stream = rows.clone()[None]
+        return Feed((stream, *[None] * (self._given - 1)) if self._given else stream)
+
     def _one_block(self, rows: torch.Tensor, layer: int) -> list[nn.Module]:
         """Blocks of which only one runs, on its own input. As many as there are, since the code looks up the kind of a
         layer by its place in the list.
         """
-        fed = Feed(rows[layer].clone()[None])
-        return [*[fed] * layer, self._layers[layer], *[End()] * (self.n_layers - layer - 1)]
+        return [*[self._fed(rows[layer])] * layer, self._layers[layer], *[End()] * (self.n_layers - layer - 1)]
 
     def _state(self, memory: Memory, layer: int, start: int) -> State:
         """What a layer that keeps no keys and values had kept before the pass that began at `start`.

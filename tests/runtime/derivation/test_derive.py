@@ -78,6 +78,11 @@ def test_a_block_that_is_run_again_gives_the_same_bits(subject: Opened) -> None:
                 assert torch.equal(value, again.values[key][-1]), key
 
 
+def test_blocks_that_give_tuples_are_run_again_too(opened: Open) -> None:
+    test_a_block_that_is_run_again_gives_the_same_bits(opened("BloomForCausalLM"))
+    test_what_stands_outside_the_blocks_is_made_again_too(opened("BloomForCausalLM"))
+
+
 def test_what_stands_outside_the_blocks_is_made_again_too(subject: Opened) -> None:
     runner = subject.runner
     _, values, memory = recorded(subject)

@@ -39,6 +39,14 @@ def test_what_another_pass_has_more_comes_behind_what_was_before_it_there() -> N
     assert merged([], ["b", "a"]) == ["b", "a"]
 
 
+def test_what_only_a_later_layer_has_comes_where_that_layer_has_it() -> None:
+    order: list[str] = []
+    layers = (["tokens"], ["in", "linear", "add"], ["in", "attention", "add"], ["norm"])
+    for number, keys in enumerate(layers):
+        order = merged(order, keys, first=number == 0)
+    assert order == ["tokens", "in", "attention", "linear", "add", "norm"]
+
+
 def test_a_function_that_serves_one_module_needs_no_more_than_its_place() -> None:
     alone = value("f", {("full", 0): [(1, 2)]})
     assert anchored(alone, {(INNER, None)}) == alone.anchor
