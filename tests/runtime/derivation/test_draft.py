@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
+import atlas.architectures
 from atlas.architectures._code import Code
+from atlas.catalog import Catalog
 from atlas.graph.anchors import at
 from atlas.graph.axes import VIEWS
 from atlas.graph.nodes import Operation, Parameter
 from atlas.graph.resolve import Graph
+from atlas.provenance.locks import Locks
+from atlas.provenance.store import SourceStore
+from atlas.render.assets import sources_dir
+from atlas.runtime.adoption import adopt
+from atlas.runtime.checkpoints import open_checkpoint
 from atlas.runtime.derivation.draft import draft
+from atlas.runtime.references.base import Pass
+from atlas.runtime.references.hugging_face import Runner
 from tests.derived import SMALL, Opened
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -109,3 +121,29 @@ def test_it_is_formatted_and_free_of_faults(opened: Open, tmp_path: Path) -> Non
             timeout=60,
         )
         assert done.returncode == 0, done.stdout
+
+
+def test_put_in_its_place_it_describes_the_checkpoint(
+    opened: Open, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the lines for the lock that it prints, which its author puts there: nothing is derived any more."""
+    subject = opened("Olmo2ForCausalLM")
+    text = text_of(subject)
+    (tmp_path / "architectures").mkdir()
+    (tmp_path / "architectures" / "olmo2.py").write_text(text, "utf-8")
+    monkeypatch.setattr(
+        atlas.architectures, "__path__", [*atlas.architectures.__path__, str(tmp_path / "architectures")]
+    )
+    shutil.copytree(sources_dir(), tmp_path / "sources")
+    lines = textwrap.dedent(text[text.index("    [[files]]") : text.index("2. Give nodes")])
+    with (tmp_path / "sources" / "transformers.toml").open("a", encoding="utf-8") as lock:
+        lock.write(f"\n{lines}")
+    try:
+        checkpoint = open_checkpoint(subject.directory, tmp_path / "data")
+        catalog = Catalog(SourceStore(Locks.read(tmp_path / "sources"), data_dir / "sources"))
+        model = adopt(catalog, "mine", checkpoint)
+    finally:
+        sys.modules.pop("atlas.architectures.olmo2", None)
+    assert (checkpoint.architecture, checkpoint.derived) == ("olmo2", None)
+    runner, work = Runner(model, checkpoint), Pass((5, 100, 42, 7), 0)
+    assert torch.equal(runner.forward(work, runner.memory(4)), subject.runner.forward(work, subject.runner.memory(4)))
