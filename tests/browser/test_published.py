@@ -6,6 +6,7 @@ Where nothing new is computed, the viewer's own tests run against it unchanged.
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, Response, expect
 
 from atlas.catalog import Catalog
+from atlas.runtime.engine import Engine
 from tests.browser import test_viewer
 from tests.browser.test_viewer import (  # noqa: F401
     test_a_click_reads_what_the_picture_shows,
@@ -108,6 +110,87 @@ def test_a_cell_chosen_by_keys_is_the_number_of_the_api(
     asked = f"{query}&slice={','.join(map(str, index))}"
     said = live_client.get(f"/api/runs/{test_viewer.shown_run(page)}/tensors/{node}/cell?{asked}").json()
     assert said["text"] == text
+
+
+ASK = """async url => {
+  const { src } = document.querySelector('script[src*="/site.js"]');
+  const { answer } = await import(new URL("live/recorded/answers.js", src));
+  const found = await answer(url);
+  const bytes = new Uint8Array(await found.arrayBuffer());
+  const [shape, dtype] = ["Atlas-Shape", "Atlas-Dtype"].map(name => found.headers.get(name));
+  return { status: found.status, shape, dtype, bytes: [...bytes] };
+}"""
+PLANES = [
+    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,1,:,:&row_level=1&column_level=2",
+    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,1,:,:&transpose=true&column_level=1&reduce=mean",
+    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,:,4,:&reduce=min&row_level=3",
+    f"{WEIGHTS}/tile?view=decode&layer=9&step=5&slice=0,2,0,:",
+    f"{WEIGHTS}/thumbnails?view=full&layer=1&slice=0,:,:,:&over=q_heads&side=5",
+    f"{WEIGHTS}/thumbnails?view=full&layer=1&slice=0,:,:,:&over=queries&side=4&transpose=true&reduce=max",
+    "unembedding/logits/tile?view=full&slice=0,:,:&row_level=0&column_level=6&tile_column=1",
+    "unembedding/logits/tile?view=full&slice=0,:,:&column_level=3&tile_column=11&reduce=max",
+    "unembedding/logits/tile?view=full&slice=0,:,:&row_level=2&column_level=9",
+    "unembedding/logits/tile?view=full&slice=0,:,:&tile_column=191",
+    "rotary/rotations/tile?view=full&slice=:,:&part=magnitude&column_level=2",
+    "rotary/rotations/tile?view=full&slice=:,:&part=imaginary&transpose=true",
+    "token-ids/tile?view=full&slice=0,:&column_level=2",
+    "final-norm/gain/tile?slice=:&column_level=1&tile_column=1",
+]
+
+
+def test_tiles_made_in_the_browser_are_the_servers(page: Page, live_client: TestClient, engine: Engine) -> None:
+    page.goto("/")
+    for asked in PLANES:
+        url = f"/api/runs/{engine.demonstration}/tensors/{asked}"
+        made, served = page.evaluate(ASK, url), live_client.get(url)
+        assert (made["status"], served.status_code) == (200, 200), asked
+        assert (made["shape"], made["dtype"]) == (served.headers["Atlas-Shape"], served.headers["Atlas-Dtype"]), asked
+        content, kind = bytes(made["bytes"]), np.dtype(made["dtype"])
+        count = int(np.prod([int(size) for size in made["shape"].split(",")]))
+        ours, theirs = (np.frombuffer(one, kind, count) for one in (content, served.content))
+        exact = not re.search("mean|magnitude", asked)
+        np.testing.assert_allclose(ours, theirs, rtol=0 if exact else 1e-6, err_msg=asked)
+        assert content[count * kind.itemsize :] == served.content[count * kind.itemsize :], asked
+
+
+ANSWERS = [
+    f"{WEIGHTS}?view=decode&layer=3&step=2",
+    f"{WEIGHTS}/cell?view=full&layer=7&slice=0,4,9,0:9&pick=absmax&along=keys",
+    f"{WEIGHTS}/top?view=full&layer=7&slice=0,4,9,:&count=5",
+    f"{WEIGHTS}/heads?view=prefill&layer=2",
+    "unembedding/logits/top?view=prefill&slice=0,4,:&count=7",
+    "unembedding/logits/predictions?view=prefill&start=2&stop=4&count=3",
+    "unembedding/logits/cell?view=full&slice=0,12,49151",
+    "token-ids/cell?view=full&slice=0,3",
+    "final-norm/gain?checks=all",
+]
+
+
+def test_answers_made_in_the_browser_are_the_servers(page: Page, live_client: TestClient, engine: Engine) -> None:
+    page.goto("/")
+    for asked in ANSWERS:
+        url = f"/api/runs/{engine.demonstration}/tensors/{asked}"
+        made, served = page.evaluate(ASK, url), live_client.get(url)
+        assert (made["status"], served.status_code) == (200, 200), asked
+        assert json.loads(bytes(made["bytes"])) == served.json(), asked
+
+
+NOT_HELD = {
+    f"{WEIGHTS}/difference?view=full&layer=3&against_layer=4": "not-recorded",
+    f"{WEIGHTS}?view=decode&layer=3&step=99": "not-found",
+    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,99,:,:": "bad-request",
+    "blocks/attention/keys?view=full&layer=3": "not-recorded",
+}
+
+
+def test_what_files_do_not_hold_is_a_problem_with_its_reason(page: Page, engine: Engine) -> None:
+    page.goto("/")
+    for asked, code in NOT_HELD.items():
+        made = page.evaluate(ASK, f"/api/runs/{engine.demonstration}/tensors/{asked}")
+        said = json.loads(bytes(made["bytes"]))
+        assert said["code"] == code
+        assert said["detail"]
+        assert said["hint"]
 
 
 def test_views_layers_and_steps_have_addresses_of_their_own(page: Page) -> None:
