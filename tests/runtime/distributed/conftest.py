@@ -61,4 +61,6 @@ def start_ranks() -> Iterator[StartRanks]:
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
