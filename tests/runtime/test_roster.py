@@ -146,8 +146,7 @@ def test_a_model_whose_configuration_cannot_be_read_does_not_take_others_with_it
 ) -> None:
     another_version("llama3/model.py", "sku_list.py")
     catalog = Catalog(SourceStore(store.locks, tmp_path / "sources"))
-    app = create_app(default_only, catalog=catalog, backend=Backend(default_only, catalog))
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with TestClient(create_app(default_only, catalog=catalog), raise_server_exceptions=False) as client:
         broken = client.get("/models/llama-3-8b")
         assert broken.status_code in (500, 503)
         assert "llama-models 0.2.9 is installed" in broken.text
