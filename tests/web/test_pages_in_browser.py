@@ -206,6 +206,7 @@ def test_nothing_is_wider_than_the_window_and_nothing_moves(browser: Browser, si
         page.goto(address, wait_until="networkidle")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
         assert page.evaluate("window.moved") < 0.01, address
+        assert page.evaluate("document.querySelector('.place-bar')?.offsetHeight ?? 0") < 110, "it stays in sight"
     context.close()
 
 
