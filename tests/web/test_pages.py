@@ -305,6 +305,13 @@ def test_sitemap_and_robots(client: TestClient, catalog: Catalog) -> None:
     assert "Sitemap: http://testserver/sitemap.xml" in client.get("/robots.txt").text
 
 
+def test_a_page_has_one_address_whatever_its_state(client: TestClient) -> None:
+    for address in (UPDATE, f"{UPDATE}?view=decode&layer=3&step=2", f"{UPDATE}?walk=13"):
+        shown = page(client, address)
+        assert shown.one("link", rel="canonical")["href"] == f"http://testserver{UPDATE}"
+        assert shown.one("meta", property="og:url")["content"] == f"http://testserver{UPDATE}"
+
+
 def test_the_walk_leads_from_stop_to_stop(client: TestClient) -> None:
     shown = page(client, "/walk")
     begin = shown.one("a", class_="begin")["href"]
