@@ -144,7 +144,7 @@ class Backend:
         """Whether prompts of a model may be put into a chat template; until that is known, whether they might."""
         if not self.status.ready:
             return True
-        return self.has_checkpoint(model) and bool(self.engine().runner(model).checkpoint.tokenizer.chat_template)
+        return self.has_checkpoint(model) and bool(self._shown(model).checkpoint.tokenizer.chat_template)
 
     def stand_in(self, model: str) -> str:
         """The model whose values a model's pages show: itself, or one that stands in."""

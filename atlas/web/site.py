@@ -81,7 +81,7 @@ class Site:
             query=request.query_params.get("q", "")[:200],
             place=place,
             scripts=SCRIPTS,
-            styles=STYLES,
+            styles=STYLES if self.published is not None else (*STYLES, "transitions.css"),
             index=index,
             preview_image=(
                 f"{origin}/preview/{model.id}{'/' if path else ''}{path}.png"

@@ -66,16 +66,19 @@ export function create({ place, panel, failed }) {
     );
     const weights = new Map(top.entries.map(entry => [entry.position, entry.value]));
     const keys = summary.axes.find(axis => axis.name === "keys");
-    tokens.replaceChildren(...Array.from({ length: Math.min(keys.size, MOST) }, (_, at) => {
+    const shown = Math.min(keys.size, MOST);
+    // The buttons stay: one that is replaced between press and release would swallow the click.
+    while (tokens.children.length > shown) tokens.lastElementChild.remove();
+    while (tokens.children.length < shown) tokens.append(el("li", {}, el("button", { type: "button" })));
+    [...tokens.children].forEach(({ firstElementChild: button }, at) => {
       const key = keys.first + at;
       const weight = weights.get(key) ?? 0;
-      const button = el("button", {
-        type: "button", "data-key-position": key, "data-query": key === position,
-        title: `position ${key}: ${percent(weight)}`,
-      }, name(key));
+      button.dataset.keyPosition = String(key);
+      button.toggleAttribute("data-query", key === position);
+      button.title = `position ${key}: ${percent(weight)}`;
+      if (button.textContent !== name(key)) button.textContent = name(key);
       button.style.setProperty("--weight", String(Math.sqrt(Math.max(0, weight))));
-      return el("li", {}, button);
-    }));
+    });
     list.replaceChildren(...top.entries.slice(0, LISTED).map(entry => el(
       "li", {},
       el("code", { text: name(entry.position) }),

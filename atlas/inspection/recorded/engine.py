@@ -42,6 +42,7 @@ class _Labels:
     """The tokenizer of a run that is only looked at: it knows labels."""
 
     recorded: Recorded
+    chat_template: str = ""
 
     def label(self, token: int) -> str:
         return self.recorded.label(token)
