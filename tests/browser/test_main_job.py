@@ -34,7 +34,10 @@ def test_run_a_prompt_switch_to_decode_and_read_a_number(open_page: Opener, live
     for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
     chosen = page.locator("output[data-cell]")
+    expect(chosen).to_have_attribute("data-cell", "0,0,3")
     expect(chosen).to_have_attribute("data-value", re.compile("."))
+    expect(chosen).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator("#live[data-shown-step='1'][data-state=ready]")).to_be_visible()
     cell = [int(index) for index in (chosen.get_attribute("data-cell") or "").split(",")]
     shown = float(chosen.get_attribute("data-value") or "nan")
 
