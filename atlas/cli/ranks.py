@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from atlas.cli import FAILED, logs
-from atlas.cli.terminal import note
+from atlas.cli.terminal import beside, note
 from atlas.errors import AtlasError
 from atlas.graph.axes import VIEWS
 from atlas.runtime.distributed.place import Place
@@ -76,14 +76,11 @@ async def linger(backend: Losing, seconds: float) -> None:
         await asyncio.sleep(NOTICING / 10)
 
 
-@contextmanager
-def ending(server: uvicorn.Server, backend: Losing, place: Place, seconds: float) -> Iterator[None]:
+def ending(server: uvicorn.Server, backend: Losing, place: Place, seconds: float) -> AbstractContextManager[None]:
     """While entered, stop the server where it can do no more: the start failed, or the launcher starts all again."""
     from atlas.errors import NotReady
 
-    over = threading.Event()
-
-    def watch() -> None:
+    def watch(over: threading.Event) -> None:
         while not over.wait(0.1):
             if not backend.lost:
                 continue
@@ -94,10 +91,4 @@ def ending(server: uvicorn.Server, backend: Losing, place: Place, seconds: float
             server.should_exit = True
             return
 
-    thread = threading.Thread(target=watch, name="ranks", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return beside("ranks", watch)

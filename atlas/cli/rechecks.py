@@ -10,10 +10,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from atlas.catalog import Catalog
+from atlas.cli.terminal import beside
 from atlas.inspection.ledger import Ledger
 from atlas.settings import Settings
 
@@ -23,19 +24,13 @@ LOWEST = 19
 COMMAND = "from atlas.cli import main; main()"
 
 
-@contextmanager
-def rechecks(chosen: Settings, catalog: Catalog, ready: Callable[[], bool], after: float = AFTER) -> Iterator[None]:
+def rechecks(
+    chosen: Settings, catalog: Catalog, ready: Callable[[], bool], after: float = AFTER
+) -> AbstractContextManager[None]:
     """While entered, check what has no record, if the settings want that."""
-    stop = threading.Event()
-    thread = threading.Thread(target=_work, args=(chosen, catalog, ready, after, stop), name="rechecks", daemon=True)
-    if not chosen.no_recheck:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        if not chosen.no_recheck:
-            thread.join()
+    if chosen.no_recheck:
+        return nullcontext()
+    return beside("rechecks", lambda stop: _work(chosen, catalog, ready, after, stop))
 
 
 def _work(chosen: Settings, catalog: Catalog, ready: Callable[[], bool], after: float, stop: threading.Event) -> None:

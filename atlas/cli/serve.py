@@ -7,8 +7,7 @@ import ipaddress
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import click
 from atlas.cli import logs
 from atlas.cli.options import settings, settings_options
 from atlas.cli.ranks import ending, follow, linger
-from atlas.cli.terminal import note, require_positions, stages
+from atlas.cli.terminal import beside, note, require_positions, stages
 from atlas.errors import EnvironmentUnfit
 from atlas.inspection.recorded.bundle import Bundle
 from atlas.runtime.distributed.place import Place
@@ -178,21 +177,13 @@ def _who(chosen: Settings) -> str:
     return "\nIt lets in who has the token: add ?token=TOKEN to its address once." if chosen.token else ""
 
 
-@contextmanager
-def _greeting(server: uvicorn.Server, where: str) -> Iterator[None]:
+def _greeting(server: uvicorn.Server, where: str) -> AbstractContextManager[None]:
     """Say where the server is as soon as it answers."""
-    gone = threading.Event()
 
-    def greet() -> None:
-        while not gone.wait(0.02):
+    def greet(over: threading.Event) -> None:
+        while not over.wait(0.02):
             if server.started:
                 click.echo(f"OpenModelAtlas is at {where}")
                 return
 
-    thread = threading.Thread(target=greet, name="greeting", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        gone.set()
-        thread.join()
+    return beside("greeting", greet)

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import CodeType
 from typing import Protocol
 
@@ -30,25 +30,30 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def stages(now: Callable[[], Stage]) -> Iterator[None]:
-    """While entered, tells each stage on stderr as it begins. What is measured shows a bar of its own."""
-    finished = threading.Event()
+def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """While entered, `work(over)` runs in a thread of its own. Leaving sets `over` and waits for it."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
-    def tell() -> None:
+
+def stages(now: Callable[[], Stage]) -> AbstractContextManager[None]:
+    """While entered, tells each stage on stderr as it begins. What is measured shows a bar of its own."""
+
+    def tell(over: threading.Event) -> None:
         told = ""
-        while not finished.wait(0.1):
+        while not over.wait(0.1):
             status = now()
             if status.stage != told and (status.progress is None or status.stage == "ready"):
                 note(f"{status.stage[:1].upper()}{status.stage[1:]}")
             told = status.stage
 
-    thread = threading.Thread(target=tell, name="stages", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        thread.join()
+    return beside("stages", tell)
 
 
 @contextmanager

@@ -29,6 +29,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 LARGEST_TEXT = 64 << 20
 """Bytes of a member that is read as JSON."""
 MOST_MEMBERS = 200_000
+UNREADABLE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, struct.error)
+"""What zipfile raises of a file that is no zip file, or a broken, packed or encrypted one."""
 _CHUNK = 1 << 20
 _END = struct.Struct("<4s4H2IH")  # of a zip file, where it has no comment
 
@@ -121,7 +123,7 @@ class Bundle:
             raise self.refused(f"it has no {name}")
         try:
             content = self._zip.read(name)
-        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, struct.error) as error:
+        except UNREADABLE as error:
             raise self.refused(f"{name} can no longer be read ({error})") from error
         if len(content) != member.size or hashlib.sha256(content).hexdigest() != member.sha256:
             raise self.refused(f"{name} was changed after it had been opened")
@@ -156,7 +158,7 @@ class Bundle:
         self._whole(size)
         try:
             self._zip = zipfile.ZipFile(self._file)
-        except (OSError, ValueError, zipfile.BadZipFile, struct.error, NotImplementedError) as error:
+        except UNREADABLE as error:
             raise self.refused(f"its table of contents cannot be read ({error})") from error
         listed = self._zip.infolist()
         if len(listed) > MOST_MEMBERS:
@@ -192,7 +194,7 @@ class Bundle:
             raise self.refused(f"its {MANIFEST} is larger than {megabytes(LARGEST_TEXT)}")
         try:
             content = self._zip.read(MANIFEST)
-        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, struct.error) as error:
+        except UNREADABLE as error:
             raise self.refused(f"its {MANIFEST} was altered ({error})") from error
         head = self.model(Head, content, MANIFEST)
         if head.kind != KIND:
@@ -219,7 +221,7 @@ class Bundle:
             with self._zip.open(name) as content:
                 while chunk := content.read(_CHUNK):
                     digest.update(chunk)
-        except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, struct.error) as error:
+        except UNREADABLE as error:
             raise self.refused(f"{name} was altered or cut short ({error})") from error
         if digest.hexdigest() != member.sha256:
             raise self.refused(f"{name} was altered: its sha256 is not the one that the manifest says")
