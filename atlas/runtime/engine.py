@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 
@@ -34,23 +34,24 @@ from atlas.runtime.distributed.liveness import GroupLost
 from atlas.runtime.distributed.member import gather_together, load_together
 from atlas.runtime.distributed.place import Place
 from atlas.runtime.journal import Journal
+from atlas.runtime.passes import Passes
 from atlas.runtime.placement import Placement
-from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
+from atlas.runtime.references.base import Memory, ReferenceRunner
 from atlas.runtime.roster import Roster, Status
 from atlas.runtime.runs import FINISHED, Run, RunRequest, RunView, Waiting, view_of
-from atlas.runtime.sampling import next_token
 from atlas.runtime.shelf import Shelf, identity_of
 from atlas.runtime.tallies import Tallies
+from atlas.runtime.tensor_requests import Made, Make, TensorRequests
+from atlas.runtime.turns import Turns
 from atlas.settings import CheckpointChoice, Settings
 
 log = logging.getLogger(__name__)
 DEMONSTRATION = "The capital of France is"
 DEMONSTRATION_TOKENS = 8
+NICE = 10
+"""How much less than pages a pass wants a core, as Unix counts it."""
 LAST_BLOCK = 3.0
 """Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
-
-
-Made = TypeVar("Made")
 
 
 class _Cancelled(Exception):
@@ -87,13 +88,13 @@ class Engine:
         self._roster = Roster(settings, catalog, self.status)
         self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
         self._shelf = Shelf(self.journal, self._roster.runners.get)
-        self._turns: deque[Run] = deque()
-        self._requests: deque[Waiting] = deque()
-        self._unanswered: set[Future[Any]] = set()
         self._captures = Captures()
         self.tallies = Tallies()
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
+        self._turns = Turns()
+        self._passes = Passes(self.journal, self.tallies)
+        self._requests = TensorRequests(self._captures, self.tallies, self._wake, self._memory_for, self.lose)
         self._arrivals = Arrivals(self._roster, self._lock, self._joined)
         self._stopping = False
         self._stop_by = 0.0
@@ -185,7 +186,7 @@ class Engine:
                 require_a_place(self._shelf, client, self.settings)
                 run = self._shelf.new(identity, request, runner)
                 run.client = client
-                self._turns.append(run)
+                self._turns.add([run])
                 self._wake.notify_all()
         return self.view(identity)
 
@@ -309,32 +310,13 @@ class Engine:
             raise Conflict(f"That decode step of the run {identity} is not computed yet.", "Ask again in a moment.")
         return run, checked(run, nodes, view, layer, step)
 
-    def _ask(
-        self,
-        run: Run,
-        wanted: Wanted,
-        make: Callable[[dict[str, Captured], Memory | None], Made | None],
-        *,
-        keep: bool = True,
-    ) -> Future[Made]:
-        """Have the engine's thread make something; without `keep` what is at hand already does not do."""
-        future: Future[Made] = Future()
-
-        def serve() -> None:
-            if not future.cancelled():
-                self._serve(run, wanted, make, keep, future, waiting)
-
-        waiting = Waiting(serve, future.cancelled)
-        with self._wake:
+    def _ask(self, run: Run, wanted: Wanted, make: Make[Made], *, keep: bool = True) -> Future[Made]:
+        with self._lock:
             if self._stopping:
                 raise NotReady("The server is stopping.", "Ask again when it is back.")
             if self.lost.is_set():
                 self._roster.require_ready()
-            self._unanswered.add(future)
-            future.add_done_callback(self._unanswered.discard)
-            self._requests.append(waiting)
-            self._wake.notify_all()
-        return future
+            return self._requests.ask(run, wanted, make, keep=keep)
 
     def lose(self, error: GroupLost) -> None:
         """The models cannot run any more: whoever waits is told why, and so is whoever asks from now on.
@@ -345,30 +327,15 @@ class Engine:
         with self._wake:
             self.status.ready, self.status.error, self.status.stage = False, error, "failed"
             self.lost.set()
-            unanswered = list(self._unanswered)
             for run in self._shelf:
                 run.tell()
             self._wake.notify_all()
-        for future in unanswered:
-            self._settle(future, failure=error)
-
-    def _settle(self, future: Future[Made], made: Made | None = None, failure: AtlasError | None = None) -> None:
-        """Give whoever asked an answer, once. One who has left gets none."""
-        with self._lock:
-            if future not in self._unanswered:
-                return
-            self._unanswered.discard(future)
-            if not future.set_running_or_notify_cancel():
-                return
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            assert made is not None
-            future.set_result(made)
+        self._requests.fail(error)
 
     # --- the engine's thread
 
     def _main(self) -> None:
+        _stand_back()
         try:
             self._load()
         except AtlasError as error:
@@ -385,14 +352,14 @@ class Engine:
                     self._wake.wait()
                 if self._stopping or self.lost.is_set():
                     break
-            self._answer()
+            self._requests.serve()
             self._advance()
         self._stop()
 
     def _joined(self) -> None:
         """A model has joined: runs of it that were left unfinished go on."""
         with self._wake:
-            self._turns.extend(self._shelf.unfinished())
+            self._turns.add(self._shelf.unfinished())
             self._wake.notify_all()
 
     def _fail(self, error: AtlasError) -> None:
@@ -420,7 +387,7 @@ class Engine:
             if self.lost.is_set():
                 self._roster.require_ready()
             self.status.ready = True
-            self._turns.extend(self._shelf.unfinished())
+            self._turns.add(self._shelf.unfinished())
         self._roster.progress("ready", 1.0)
         if self._demonstrate:
             untrained = [model for model in self._roster.runners if self.catalog.entry(model).untrained]
@@ -431,25 +398,21 @@ class Engine:
                 )
                 self.demonstrations[model] = self.submit(request).id
 
-    def _answer(self) -> None:
-        """Serve the requests for tensors that wait now."""
-        for _ in range(len(self._requests)):
-            try:
-                waiting = self._requests.popleft()
-            except IndexError:
-                return
-            waiting.serve()
-
     def _advance(self) -> None:
         """Take the run whose turn it is one pass further."""
-        run = self._next()
+        with self._lock:
+            run = self._turns.next(self.settings.memory_budget)
         if run is None:
             return
         if run.cancelled:
             self._finish(run, "cancelled")
             return
         try:
-            self._pass(run)
+            if self._passes.take(run, lambda _: self._safe_point(run)):
+                run.status = "done"
+                self._shelf.write_status(run)
+                self._ended(run)
+            run.tell()
         except _Cancelled:
             if run.cancelled:
                 self._finish(run, "cancelled")
@@ -469,122 +432,17 @@ class Engine:
         self._release(run)
         with self._lock:
             self._shelf.keep_within(self.settings.memory_budget, {run, *self._turns})
-            # A run that is only being taken through its tokens again goes on if the requests released ask for more.
-            if (run.status not in FINISHED or run.full_wanted) and run not in self._turns:
-                self._turns.append(run)
+            self._turns.put_back(run)
 
-    def _next(self) -> Run | None:
-        """The run whose turn it is: the first in line that has its memory, or finds room for it within the budget.
-
-        A run that finds none waits for those under way to end; the first of all always finds room.
-        """
-        with self._lock:
-            for run in tuple(self._turns):
-                if run.memory is None and not (run.cancelled or (run.status == "done" and run.full_wanted)):
-                    others = sum(other.nbytes for other in self._turns if other is not run)
-                    memory = run.runner.memory(run.capacity)
-                    if others and others + memory.nbytes > self.settings.memory_budget:
-                        continue
-                    run.memory = memory
-                self._turns.remove(run)
-                return run
-            return self._turns.popleft() if self._turns else None
-
-    def _pass(self, run: Run) -> None:
-        """The next pass of a run: its full sequence if that is wanted and possible, else the next tokens."""
-
-        def safe_point(_: int) -> None:
-            if run.cancelled or (self._stopping and time.monotonic() > self._stop_by):
-                raise _Cancelled
-            self._answer()
-            if run.status == "done" and run.waiting and all(request.unwanted() for request in run.waiting):
-                run.waiting.clear()  # a pass that is made again, and whoever asked for it has left
-                run.full_wanted = False
-                raise _Cancelled
-
-        started = time.perf_counter()
-        run.runner.checkpoint.require_whole()
-        if run.status == "done" and run.full_wanted:
-            full = run.runner.memory(len(run.ids), cache=False)
-            run.runner.forward(Pass(tuple(run.ids), 0), full, safe_point)
-            run.full, run.full_wanted = full, False
-            self.tallies.passes.labels("full").observe(time.perf_counter() - started)
-            return
-        if run.status == "queued":
-            run.status = "running"
-            run.tell()
-        if run.memory is None:
-            run.memory = run.runner.memory(run.capacity)
-        if run.status == "running" or not run.whole:
-            work = run.following()
-            logits = run.runner.forward(work, run.memory, safe_point)
-            spent = time.perf_counter() - started
-            self.tallies.passes.labels("decode" if work.start else "prefill").observe(spent)
-            self.tallies.prefilled.inc(0 if work.start else len(work.tokens))
-            if work.start == 0:
-                run.prefill_seconds = spent
-            elif run.status == "running":
-                run.decode_seconds += spent
-            if run.status == "running" and run.computed == len(run.ids):
-                self._extend(run, logits[0, -1])
-
-    def _extend(self, run: Run, logits: torch.Tensor) -> None:
-        request = run.request
-        generated = len(run.ids) - run.prompt_length
-        if generated < request.max_new_tokens:
-            run.ids.append(next_token(logits, request.temperature, request.seed, generated))
-            self.journal.token(run.id, generated, run.ids[-1])
-            self.tallies.generated_one()
-            generated += 1
-        ended = generated > 0 and run.ids[-1] in run.runner.checkpoint.tokenizer.eos_ids
-        if generated >= request.max_new_tokens or ended:
-            run.status = "done"
-            self._shelf.write_status(run)
-            self._ended(run)
-        run.tell()
-
-    def _serve(
-        self,
-        run: Run,
-        wanted: Wanted,
-        make: Callable[[dict[str, Captured], Memory | None], Made | None],
-        keep: bool,
-        future: Future[Made],
-        again: Waiting,
-    ) -> None:
-        """Answer one request, or put it with the run until what it needs has been computed.
-
-        Until it is answered, whoever asked may go: then the future is cancelled, and there is nobody to answer.
-        """
-        failure: AtlasError | None = None
-        made: Made | None = None
-        try:
-            if run.cancelled and run.status != "done":
-                raise NotFound(f"The run {run.id} was cancelled.", "Start it again with POST /api/runs.")
-            if run.status == "failed":
-                raise Conflict(f"The run {run.id} failed.", "Start it again with POST /api/runs.")
-            run.runner.checkpoint.require_whole()
-            known = self._captures.kept(run, wanted) if keep else {}
-            if wanted.passless or (keep and len(known) == len(wanted.nodes)):
-                made = make(known, None)
-                self.tallies.kept.labels("kept").inc()
-            if made is None:
-                memory = self._memory_for(run, wanted, again)
-                if memory is None:
-                    return
-                started = time.perf_counter()
-                made = make(known, memory)
-                self.tallies.replays.observe(time.perf_counter() - started)
-                self.tallies.kept.labels("replayed").inc()
-        except GroupLost as error:
-            self.lose(error)
-            failure = error
-        except AtlasError as error:
-            failure = error
-        except Exception as error:  # the engine must go on
-            log.exception("A tensor of the run %s could not be made", run.id)
-            failure = AtlasError(f"The tensor could not be made: {error!r}.", "See the server's log.")
-        self._settle(future, made, failure)
+    def _safe_point(self, run: Run) -> None:
+        """Between two blocks of a run's pass: give it up if nobody wants it, and serve who waits for tensors."""
+        if run.cancelled or (self._stopping and time.monotonic() > self._stop_by):
+            raise _Cancelled
+        self._requests.serve()
+        if run.status == "done" and run.waiting and all(request.unwanted() for request in run.waiting):
+            run.waiting.clear()  # a pass that is made again, and whoever asked for it has left
+            run.full_wanted = False
+            raise _Cancelled
 
     def _memory_for(self, run: Run, wanted: Wanted, again: Waiting) -> Memory | None:
         """The memory that a replay needs, or None: then `again` is served once it is there."""
@@ -598,24 +456,22 @@ class Engine:
             raise NotReady("The server is stopping.", "Ask again when it is back.")
         run.waiting.append(again)
         with self._wake:
-            if run not in self._turns:
-                self._turns.appendleft(run)
+            self._turns.put_first(run)
             self._wake.notify_all()
         return None
 
     def _release(self, run: Run) -> None:
         """Put the requests that waited for this run back in line."""
-        with self._wake:
-            while run.waiting:
-                self._requests.append(run.waiting.popleft())
-            self._wake.notify_all()
+        waiting = list(run.waiting)
+        run.waiting.clear()
+        self._requests.put_back(waiting)
 
     def _finish(self, run: Run, status: str) -> None:
         run.status = "failed" if status == "failed" else "cancelled"
         run.memory = run.full = None
         self._shelf.write_status(run)
-        with self._lock, contextlib.suppress(ValueError):
-            self._turns.remove(run)
+        with self._lock:
+            self._turns.leave(run)
         self._release(run)
         self._ended(run)
         run.tell()
@@ -660,17 +516,23 @@ class Engine:
     def _stop(self) -> None:
         """Tell all that wait. What is unfinished stays so in the journal, and goes on at the next start."""
         with self._lock:
-            waiting = list(self._requests)
-            self._requests.clear()
             for run in self._shelf:
-                waiting.extend(run.waiting)
-                run.waiting.clear()
+                self._release(run)
                 run.tell()
-        for request in waiting:
-            request.serve()
+        self._requests.serve()
         if self.group is not None:
             self.group.close()
 
     def model_of(self, identity: str) -> Model:
         """The model that a run ran."""
         return self.run(identity).runner.model
+
+
+def _stand_back() -> None:
+    """Let the other threads of this process go first, where the system has priorities of threads (Linux).
+
+    The threads that torch starts for this one inherit it. So a page does not wait for a core that a pass is using.
+    """
+    if sys.platform == "linux":  # elsewhere the number of a thread may be that of a process
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
