@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +13,15 @@ import click
 
 from atlas.catalog import Catalog, open_catalog
 from atlas.cli import logs
-from atlas.cli.engines import finished_run, ready_engine, recalled, same_run
+from atlas.cli.engines import finished_run, ready_engine, require_finished
 from atlas.cli.options import ByteCount, own_option, settings, settings_options
+from atlas.cli.ranks import follow
 from atlas.cli.terminal import counted, megabytes, note, require_positions
 from atlas.errors import BadRequest
+from atlas.runtime.distributed.place import Place
 
 if TYPE_CHECKING:
     from atlas.inspection.recorded.layout import RecordedRun
-    from atlas.runtime.runs import RunRequest
     from atlas.settings import Settings
     from atlas.web.published.folder import Folder
 
@@ -51,7 +54,7 @@ def command(
     budget: int,
     url: str,
     **given: Any,
-) -> None:
+) -> int:
     """Write the atlas into the folder OUT, as a static site with recorded runs.
 
     Any static host or CDN can serve it, below any path. The default run is the demonstration. The folder is replaced
@@ -65,7 +68,10 @@ def command(
     """
     chosen = settings(given)
     chosen = chosen.model_copy(update={"max_new_tokens": max(chosen.max_new_tokens, max_new_tokens)})
+    place = Place.here()
     require_positions()
+    if place is not None and not place.serves:
+        return follow(chosen, place)
     logs.set_up(chosen.log_level, chosen.log_format)
     if url and not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", url):
         raise BadRequest(f"--url is {url!r}, which is no address.", "Write it as https://example.org/atlas")
@@ -77,9 +83,10 @@ def command(
     for one in listed:
         if not any(choice.model == one for choice in chosen.checkpoint):
             catalog.entry(one)
-    requests = {one: recalled(chosen.data_dir, one) for one in runs}
+    for one in runs:
+        require_finished(chosen.data_dir, one)
     with built(out) as folder:
-        recorded, sizes = _recorded(folder, catalog, chosen, requests, prompt, max_new_tokens, node, budget)
+        recorded, sizes = _recorded(folder, catalog, chosen, place, runs, prompt, max_new_tokens, node, budget)
         _pages(folder, catalog, chosen, listed, part, recorded, sizes, budget, url)
         files, size = folder.files, folder.bytes
     said = ", ".join(f"{run.id[:8]} {megabytes(sizes[run.id])}" for run in recorded)
@@ -91,13 +98,15 @@ def command(
     if left:
         where = out / "published" / "index.html"
         click.echo(f"{left:,} tensors were left out to keep within the budget; {where} names them.")
+    return 0
 
 
 def _recorded(
     folder: Folder,
     catalog: Catalog,
     chosen: Settings,
-    requests: dict[str, RunRequest],
+    place: Place | None,
+    runs: tuple[str, ...],
     prompts: tuple[str, ...],
     max_new_tokens: int,
     nodes: tuple[str, ...],
@@ -110,8 +119,8 @@ def _recorded(
 
     found: list[RecordedRun] = []
     sizes: dict[str, int] = {}
-    with ready_engine(catalog, chosen) as engine:
-        ids = [same_run(engine, identity, request).id for identity, request in requests.items()]
+    with ready_engine(catalog, chosen, place) as engine:
+        ids = [engine.run(identity).id for identity in runs]
         for text in prompts or (() if ids else (DEMONSTRATION,)):
             model = catalog.default.id
             order = RunRequest(
@@ -124,11 +133,11 @@ def _recorded(
             ids.append(finished_run(engine, engine.submit(order).id).id)
         for identity in dict.fromkeys(ids):
             note(f"Recording the run {identity}")
-            place = folder.inside(f"runs/{identity}")
+            inside = folder.inside(f"runs/{identity}")
             rest = budget - sum(sizes.values())
             with counted("tensors") as tell:
-                found.append(asyncio.run(record(engine, identity, Choice(nodes, rest), place, tell)))
-            sizes[identity] = place.bytes
+                found.append(asyncio.run(record(engine, identity, Choice(nodes, rest), inside, tell)))
+            sizes[identity] = inside.bytes
     return tuple(found), sizes
 
 
@@ -144,7 +153,8 @@ def _pages(
     url: str,
 ) -> None:
     """Make the pages."""
-    from atlas.web.published.building import ChosenModels, SiteBuilder
+    from atlas.web.published.building import SiteBuilder
+    from atlas.web.published.listing import ChosenModels
     from atlas.web.readable import readable
 
     models = listed or tuple(model.id for model in readable(catalog))
@@ -155,5 +165,13 @@ def _pages(
     shown = ChosenModels(catalog.store, entries, frozenset(models))
     note("Making the pages")
     builder = SiteBuilder(chosen, shown, models, part, recorded, sizes, budget, url)
-    with counted("pages") as tell:
+    told: dict[str, Callable[[int, int], None]] = {}
+    with ExitStack() as bars:
+
+        def tell(what: str, done: int, whole: int) -> None:
+            if what not in told:
+                bars.close()
+                told[what] = bars.enter_context(counted(what))
+            told[what](done, whole)
+
         asyncio.run(builder.build(folder, tell))

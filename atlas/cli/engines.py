@@ -14,19 +14,25 @@ import click
 from atlas.catalog import Catalog
 from atlas.cli.terminal import stages
 from atlas.errors import AtlasError, Conflict, NotFound
+from atlas.runtime.distributed.place import Place
 from atlas.settings import Settings
 
 if TYPE_CHECKING:
     from atlas.runtime.engine import Engine
-    from atlas.runtime.runs import RunRequest, RunView
+    from atlas.runtime.runs import RunView
 
 
 @contextmanager
-def ready_engine(catalog: Catalog, chosen: Settings) -> Iterator[Engine]:
-    """The engine, ready, for one command. Its runs are not written down."""
-    from atlas.runtime.engine import Engine
+def ready_engine(catalog: Catalog, chosen: Settings, place: Place | None = None) -> Iterator[Engine]:
+    """The engine, ready, for one command: it finds the finished runs of the data directory, and adds its own.
 
-    engine = Engine(chosen, catalog, demonstrate=False, journal=Path(":memory:"))
+    With a `place` among several processes it leads them.
+    """
+    from atlas.runtime.engine import Engine
+    from atlas.runtime.journal import RUNS, CommandJournal
+
+    journal = CommandJournal(chosen.data_dir / RUNS)
+    engine = Engine(chosen, catalog, demonstrate=False, journal=journal, place=place)
     try:
         with stages(lambda: engine.status):
             engine.start()
@@ -54,12 +60,11 @@ def finished_run(engine: Engine, identity: str) -> RunView:
     return run
 
 
-def recalled(data_dir: Path, identity: str) -> RunRequest:
-    """What a finished run of this data directory was asked for. Raises `NotFound`, and `Conflict` for an unfinished."""
-    from atlas.runtime.journal import Journal
-    from atlas.runtime.runs import RunRequest
+def require_finished(data_dir: Path, identity: str) -> None:
+    """Raises `NotFound` for a run that is not in this data directory, and `Conflict` for one that is not finished."""
+    from atlas.runtime.journal import RUNS, Journal
 
-    path = data_dir / "runs.sqlite3"
+    path = data_dir / RUNS
     entry = None
     if path.is_file():
         journal = Journal(path)
@@ -68,22 +73,10 @@ def recalled(data_dir: Path, identity: str) -> RunRequest:
     if entry is None:
         raise NotFound(
             f"There is no run {identity!r} in {data_dir}.",
-            "A run's id stands in the address of its page, behind run=; another server's runs are in its --data-dir.",
+            "`atlas run` prints a run's id, and the address of its page has it behind run=; another server's runs are "
+            "in its --data-dir.",
         )
     if entry.status != "done":
         raise Conflict(
             f"The run {identity} is {entry.status}; only a finished one can be recorded.", "Ask again later."
         )
-    return RunRequest.model_validate_json(entry.request)
-
-
-def same_run(engine: Engine, identity: str, request: RunRequest) -> RunView:
-    """A recalled run, computed again. Raises `Conflict` where other weights or another reference code are here."""
-    again = engine.submit(request)
-    if again.id != identity:
-        engine.delete(again.id)
-        raise Conflict(
-            f"The run {identity} was made with other weights or other reference code of {request.model}.",
-            f"Open those with --checkpoint {request.model}=PATH.",
-        )
-    return finished_run(engine, identity)

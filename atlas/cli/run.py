@@ -12,7 +12,7 @@ import click
 from atlas.catalog import Catalog, open_catalog
 from atlas.cli.engines import finished_run, ready_engine
 from atlas.cli.options import own_option, settings, settings_options
-from atlas.cli.terminal import require_positions, table
+from atlas.cli.terminal import note, require_positions, table
 from atlas.errors import BadRequest, StorageError
 from atlas.graph.axes import VIEWS
 from atlas.graph.nodes import Quantity
@@ -72,6 +72,8 @@ def command(
 ) -> None:
     """Run a prompt through MODEL; print its tokens, and a tensor's statistics.
 
+    The id that it prints is what `atlas bundle` and `atlas build --run` take; a server shows the run behind run=.
+
     \b
     atlas run smollm2-135m --prompt "The capital of France is"
     atlas run smollm2-135m --prompt "Hello" --node blocks/attention/attention-weights --view decode --layer 3 --step 2
@@ -103,6 +105,8 @@ def command(
         )
         run = finished_run(engine, engine.submit(request).id)
         click.echo(_tokens(run))
+        if run.note:
+            note(run.note)
         if node is not None:
             captured = engine.request(run.id, [node], view, layer, step).result()[node]
             _show(captured, run)

@@ -33,7 +33,7 @@ from atlas.runtime.distributed.group import Group
 from atlas.runtime.distributed.liveness import GroupLost
 from atlas.runtime.distributed.member import gather_together, load_together
 from atlas.runtime.distributed.place import Place
-from atlas.runtime.journal import Journal
+from atlas.runtime.journal import RUNS, Journal
 from atlas.runtime.passes import Passes
 from atlas.runtime.placement import Placement
 from atlas.runtime.references.base import Memory, ReferenceRunner
@@ -62,8 +62,8 @@ class Engine:
     """One thread, its models and its runs.
 
     With `demonstrate` it makes a run by itself as soon as it can. Runs are kept in the data directory's journal, and
-    those that are unfinished there go on; a process that is not the server has a `journal` of its own. With a `place`
-    among several processes the models are split over them, and this one leads.
+    those that are unfinished there go on; a process that is not the server has a `journal` of its own, or the path of
+    one. With a `place` among several processes the models are split over them, and this one leads.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Engine:
         status: Status | None = None,
         *,
         demonstrate: bool = True,
-        journal: Path | None = None,
+        journal: Journal | Path | None = None,
         place: Place | None = None,
     ) -> None:
         self.settings = settings
@@ -86,7 +86,8 @@ class Engine:
         self.lost = threading.Event()
         """Set once the models cannot run any more, since a rank is gone."""
         self._roster = Roster(settings, catalog, self.status)
-        self.journal = Journal(journal or settings.data_dir / "runs.sqlite3")
+        path = settings.data_dir / RUNS if journal is None else journal
+        self.journal = path if isinstance(path, Journal) else Journal(path)
         self._shelf = Shelf(self.journal, self._roster.runners.get)
         self._captures = Captures()
         self.tallies = Tallies()

@@ -19,6 +19,8 @@ from pathlib import Path
 from atlas.errors import StorageError
 
 log = logging.getLogger(__name__)
+RUNS = "runs.sqlite3"
+"""The file, in a data directory."""
 VERSION = 1
 SCHEMA = """
 CREATE TABLE runs (
@@ -98,6 +100,23 @@ class Journal:
         """Write down what a run has come to."""
         change = "UPDATE runs SET status = ?, error = ?, prefill_seconds = ?, decode_seconds = ? WHERE id = ?"
         self._write((change, (status, error, prefill_seconds, decode_seconds, run)))
+
+    def keep(self, entry: Entry) -> None:
+        """Write down, at once, a finished run that was computed elsewhere; one that is known unfinished becomes it."""
+        columns = [field.name for field in fields(Entry) if field.name != "generated"]
+        values = (*(getattr(entry, name) for name in columns), time.time())
+        told = ", ".join(f"{name} = excluded.{name}" for name in columns[4:])
+        self._write(
+            (
+                f"INSERT INTO runs ({', '.join(columns)}, created) VALUES ({', '.join('?' * len(values))}) "
+                f"ON CONFLICT (id) DO UPDATE SET {told} WHERE status <> 'done'",
+                values,
+            ),
+            *(
+                ("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?)", (entry.id, step, token))
+                for step, token in enumerate(entry.generated)
+            ),
+        )
 
     def forget(self, run: str) -> None:
         """Remove a run."""
@@ -198,6 +217,37 @@ class Journal:
     def _give_up(self, error: Exception) -> None:
         self._say(error)
         self._connection = None
+
+
+class CommandJournal(Journal):
+    """The journal of one command, beside a server that may be using the file at `path` at the same time.
+
+    Finished runs of the file are found. A run of the command's own is in memory until it is done, and then written to
+    the file whole: so no server takes up what the command is at, and the command takes up, changes and removes nothing
+    of others.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(Path(":memory:"))
+        self._shared = Journal(path)
+
+    def find(self, run: str) -> Entry | None:
+        own = super().find(run)
+        if own is not None:
+            return own
+        theirs = self._shared.find(run)
+        return theirs if theirs is not None and theirs.status == "done" else None
+
+    def status(self, run: str, status: str, error: str, prefill_seconds: float, decode_seconds: float) -> None:
+        super().status(run, status, error, prefill_seconds, decode_seconds)
+        entry = super().find(run)
+        if entry is not None and status == "done":
+            self._shared.keep(entry)
+            self.trouble = self._shared.trouble
+
+    def close(self) -> None:
+        super().close()
+        self._shared.close()
 
 
 def canonical(value: object) -> str:

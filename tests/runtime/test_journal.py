@@ -17,7 +17,7 @@ from atlas.catalog import Catalog
 from atlas.errors import Conflict
 from atlas.runtime import shelf as shelf_module
 from atlas.runtime.engine import Engine
-from atlas.runtime.journal import VERSION, Entry, Journal
+from atlas.runtime.journal import VERSION, CommandJournal, Entry, Journal
 from atlas.runtime.runs import RunRequest
 from atlas.settings import Settings
 
@@ -49,6 +49,64 @@ def test_starting_again_forgets_the_old_tokens(tmp_path: Path) -> None:
     assert found is not None
     assert found.generated == ()
     journal.close()
+
+
+def test_a_commands_run_is_in_the_file_when_it_is_done_and_not_before(tmp_path: Path) -> None:
+    server, command = Journal(tmp_path / "runs.sqlite3"), CommandJournal(tmp_path / "runs.sqlite3")
+    command.begin(ENTRY)
+    command.token(ENTRY.id, 0, 5)
+    command.token(ENTRY.id, 1, 6)
+    assert server.find(ENTRY.id) is None
+    assert server.unfinished() == []
+    command.status(ENTRY.id, "done", "", 1.5, 2.5)
+    done = replace(ENTRY, status="done", prefill_seconds=1.5, decode_seconds=2.5, generated=(5, 6))
+    assert server.find(ENTRY.id) == command.find(ENTRY.id) == done
+    command.forget(ENTRY.id)
+    assert server.find(ENTRY.id) == done
+    command.close()
+    assert server.find(ENTRY.id) == done
+    server.close()
+    again = CommandJournal(tmp_path / "runs.sqlite3")
+    assert again.find(ENTRY.id) == done
+    again.close()
+
+
+def test_a_command_leaves_a_servers_unfinished_runs_to_it(tmp_path: Path) -> None:
+    server, command = Journal(tmp_path / "runs.sqlite3"), CommandJournal(tmp_path / "runs.sqlite3")
+    other = replace(ENTRY, id="b" * 20)
+    for entry in (ENTRY, other):
+        server.begin(replace(entry, status="running"))
+        server.token(entry.id, 0, 5)
+    assert command.find(ENTRY.id) is None
+    assert command.unfinished() == []
+    command.begin(ENTRY)  # both compute it, and the command is the quicker
+    for step, token in enumerate((5, 6)):
+        command.token(ENTRY.id, step, token)
+    command.status(ENTRY.id, "done", "", 1.0, 1.0)
+    server.token(ENTRY.id, 1, 6)
+    server.status(ENTRY.id, "done", "", 2.0, 2.0)
+    found = server.find(ENTRY.id)
+    assert found is not None
+    assert (found.status, found.generated, found.prefill_seconds) == ("done", (5, 6), 2.0)
+    assert [entry.id for entry in server.unfinished()] == [other.id]
+    late = CommandJournal(tmp_path / "runs.sqlite3")
+    late.begin(ENTRY)
+    late.status(ENTRY.id, "done", "", 9.0, 9.0)
+    assert server.find(ENTRY.id) == found, "a finished run stays what it is"
+    for journal in (late, command, server):
+        journal.close()
+
+
+def test_a_file_that_a_command_cannot_write_is_said(tmp_path: Path) -> None:
+    (tmp_path / "runs.sqlite3").mkdir()
+    command = CommandJournal(tmp_path / "runs.sqlite3")
+    command.begin(ENTRY)
+    command.status(ENTRY.id, "done", "", 1.0, 1.0)
+    assert command.trouble.startswith("Runs are not written down at the moment")
+    found = command.find(ENTRY.id)
+    assert found is not None
+    assert found.status == "done"
+    command.close()
 
 
 def test_tokens_after_a_gap_do_not_count(tmp_path: Path) -> None:
