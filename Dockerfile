@@ -28,7 +28,8 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && /opt/atlas/bin/pip install ${PIP_ARGS} --constraint constraints.txt --requirement requirements.txt
 COPY . .
 RUN /opt/atlas/bin/pip install --no-deps .
-RUN ATLAS_DATA_DIR=/data /opt/atlas/bin/atlas weights fetch
+ENV ATLAS_DATA_DIR=/data
+RUN /opt/atlas/bin/atlas weights fetch && /opt/atlas/bin/atlas warm
 
 FROM python:${PYTHON}-slim
 # git: for `atlas sources sync`.

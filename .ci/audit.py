@@ -17,7 +17,7 @@ def main() -> int:
     try:
         done = subprocess.run([*command, "--timeout", "10"], capture_output=True, text=True, timeout=SECONDS)
         found = json.loads(done.stdout)["dependencies"]
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
         return skipped(f"pip-audit gave no answer ({type(error).__name__})")
     looked_up = [package for package in found if "vulns" in package]
     weak = [package for package in looked_up if package["vulns"]]

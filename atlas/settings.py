@@ -104,7 +104,9 @@ class Settings(BaseSettings):
         "auto", description="What computes; auto takes CUDA or MPS where torch finds it, else the processor."
     )
     threads: int = Field(0, ge=0, description="Threads of torch; 0 leaves the choice to torch.")
-    no_recheck: bool = Field(False, description="Do not check models that no record speaks of beside the server.")
+    no_recheck: bool = Field(
+        False, description="Neither check models that no record speaks of beside the server, nor draw ahead there."
+    )
     weights_in_memory: int = Field(
         4 << 30, ge=0, description="Weights up to so many bytes are read into memory; larger ones stay in their file."
     )

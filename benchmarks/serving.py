@@ -23,8 +23,8 @@ from typing import Any, Self
 from atlas.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("checkpoints", "checks", "hashes", "sources", "weights")
-"""What is linked from the user's data directory; runs are not."""
+PARTS = ("cache", "checkpoints", "checks", "hashes", "sources", "weights")
+"""What is linked from the user's data directory; runs are not. `cache` holds what was drawn."""
 
 
 def link_data(where: Path, source: Path | None = None) -> Path:

@@ -59,13 +59,14 @@ _SCRIPTS: dict[Level, tuple[float, float]] = {"base": (1, 0), "sub": (0.72, 0.25
 
 
 @lru_cache(maxsize=4096)
-def render(tex: str, *, display: bool = False) -> str:
+def render(tex: str, *, display: bool = False, keep: bool = True) -> str:
     """`tex` as HTML to look at and MathML to be read aloud; safe to put in a page as it is.
 
     `\\htmlData{node=PATH}{...}` becomes `data-node="PATH"` on the symbol. It needs KaTeX's style sheet, and a
-    page that allows inline style attributes. Raises EquationError, which names the TeX.
+    page that allows inline style attributes. Without `keep` (an equation with the numbers of one element, say) it is
+    not kept for later processes. Raises EquationError, which names the TeX.
     """
-    return _katex(tex, display, "htmlAndMathml")
+    return _katex(tex, display, "htmlAndMathml", keep)
 
 
 @lru_cache(maxsize=4096)
@@ -112,14 +113,11 @@ def svg_label(tex: str) -> str:
     return label if at == 0 else f'{label}<tspan dy="{-at:.3g}em">\u200b</tspan>'
 
 
-def _katex(tex: str, display: bool, output: str) -> str:
+def _katex(tex: str, display: bool, output: str, keep: bool = True) -> str:
     if not tex.strip():
         raise EquationError("An equation is empty.", "Give it TeX where it is declared, or leave it out.")
-    engine = shared()
-    engine.load(vendor_file("katex/katex.min.js"))
-    engine.define("drawEquation", _DRAW)
     try:
-        return str(engine.call("drawEquation", tex, display, output))
+        return str(shared().ask(vendor_file("katex/katex.min.js"), _DRAW, tex, display, output, keep=keep))
     except JavaScriptError as error:
         raise EquationError(
             f"The equation {tex!r} cannot be drawn: {error.detail.rstrip('.')}.",

@@ -1,11 +1,12 @@
 """One JavaScript engine (V8) inside this process, for the libraries that draw: KaTeX and ELK.
 
-Owns the engine's life, its lock, the loading of scripts, and the way values go in and out (as JSON).
-Knows nothing of what the scripts do.
+Owns the engine's life, its lock, the loading of scripts, the way values go in and out (as JSON), and that a pure
+function is asked the same but once. Knows nothing of what the scripts do.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import weakref
@@ -17,6 +18,7 @@ from typing import Any
 from py_mini_racer import JSEvalException, JSPromise, JSPromiseError, JSTimeoutException, MiniRacer
 
 from atlas.errors import JavaScriptError
+from atlas.render.kept import KeptAnswers
 
 # Layout libraries use setTimeout only to let a caller go first, and nothing here waits: whatever its delay, a
 # callback runs when the current script has finished.
@@ -62,6 +64,26 @@ class JavaScript:
         self._loaded: set[Path] = set()
         self._defined: dict[str, str] = {}
         self._engine: MiniRacer | None = None
+        self.kept = KeptAnswers()
+
+    def ask(self, script: Path, function: str, *arguments: Any, keep: bool = True) -> Any:
+        """What a function (its source) returns once `script` has been run; it must depend on nothing but these.
+
+        So it is asked once, and its answer kept: neither script nor engine is needed again. Without `keep` it is not:
+        nobody will ask the same again. Raises as `call`.
+        """
+        asked = json.dumps([_contents(script), function, arguments])
+        question = hashlib.sha256(asked.encode()).digest()
+        kept = self.kept.find(question)
+        if kept is not None:
+            return json.loads(kept)
+        with self._lock:
+            self.load(script)
+            self.define(f"of {script.name}", function)
+            answer = self.call(f"globalThis[{json.dumps(f'of {script.name}')}]", *arguments)
+        if keep:
+            self.kept.keep(question, json.dumps(answer))
+        return answer
 
     def load(self, script: Path) -> None:
         """Run a script file, unless this engine has already. Raises JavaScriptError."""
@@ -126,7 +148,26 @@ class JavaScript:
         return self._engine
 
 
+KEPT = "cache"
+"""The folder of a data directory in which answers are kept."""
+
+
+@cache
+def _contents(script: Path) -> str:
+    """The sha256 of a script: it does not change while the process runs."""
+    return hashlib.sha256(script.read_bytes()).hexdigest()
+
+
 @cache
 def shared() -> JavaScript:
     """The process's one engine: all that draws uses it."""
     return JavaScript()
+
+
+def keep_answers(directory: Path) -> None:
+    """Keep what the shared engine draws in a directory, for the processes that come later."""
+    engine = shared()
+    path = directory / "drawings.sqlite3"
+    if engine.kept.path != path:
+        engine.kept, before = KeptAnswers(path), engine.kept
+        before.close()

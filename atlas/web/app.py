@@ -12,6 +12,7 @@ from atlas import __version__
 from atlas.catalog import Catalog, open_catalog
 from atlas.inspection.ledger import Ledger
 from atlas.render.assets import static_dir, templates_dir
+from atlas.render.javascript import KEPT, keep_answers
 from atlas.settings import Settings
 from atlas.web import (
     api,
@@ -48,6 +49,7 @@ def create_app(settings: Settings, *, catalog: Catalog | None = None, backend: L
     Raises `AssetMissing` where the installation is incomplete and `DeclarationError` for a bad lock or model.
     """
     catalog = catalog or open_catalog(settings.data_dir)
+    keep_answers(settings.data_dir / KEPT)
     files = VersionedFiles(static_dir())
     ledger = Ledger(settings, catalog)
 

@@ -17,6 +17,8 @@ from atlas.catalog import Catalog
 from atlas.errors import AtlasError, NotReady
 from atlas.graph.axes import View
 from atlas.settings import Settings
+from atlas.web.drawing import preview
+from atlas.web.readable import readable
 
 if TYPE_CHECKING:
     from atlas.runtime.distributed.place import Place
@@ -79,6 +81,9 @@ class Backend:
             engine.close()
 
     def _load(self) -> None:
+        # What the first pages need comes first: the two together would take turns at one interpreter, and both be late.
+        for model in readable(self.catalog):
+            preview(model)
         try:
             from atlas.inspection.recorded.engine import OpenEngine
         except ImportError as error:

@@ -39,7 +39,7 @@ async def get_explanation(
     cell = [int(index) for index in at.cell.split(",")]
     found = await explain(engine_of(request), run_id, node, at.view, at.layer, at.step, cell)
     drawn = (
-        await anyio.to_thread.run_sync(lambda: str(equations.render(found.numbers, display=True)))
+        await anyio.to_thread.run_sync(lambda: equations.render(found.numbers, display=True, keep=False))
         if found.numbers
         else ""
     )

@@ -34,6 +34,7 @@ time.sleep(60)
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """In place of a check, a process that says how it was started, and stays."""
     monkeypatch.setattr(module, "COMMAND", TELL)
+    monkeypatch.setattr(module, "is_drawn", lambda _: True)
     return tmp_path / "told.json"
 
 
@@ -58,6 +59,18 @@ def test_models_without_a_record_are_checked_and_the_process_ends_with_the_serve
         assert told["data"] == str(tmp_path)
         if hasattr(os, "getpriority"):
             assert os.getpriority(os.PRIO_PROCESS, told["pid"]) == module.LOWEST
+    with pytest.raises(ProcessLookupError):
+        os.kill(told["pid"], 0)
+
+
+def test_diagrams_are_drawn_first_where_they_are_not(
+    catalog: Catalog, tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "is_drawn", lambda _: False)
+    with rechecks(Settings(data_dir=tmp_path, no_recheck=False), catalog, lambda: True, after=60.0):
+        assert waited_for(started, 30)
+        told = json.loads(started.read_text())
+    assert (told["arguments"], told["data"]) == (["warm"], str(tmp_path))
     with pytest.raises(ProcessLookupError):
         os.kill(told["pid"], 0)
 

@@ -31,6 +31,7 @@ STUB = 12.0
 FRAME_HEAD = 26.0
 """Height in px of the title of an opened component."""
 
+_LAY_OUT = "graph => (globalThis.elk ??= new ELK()).layout(graph)"
 _OPTIONS = {
     "elk.algorithm": "layered",
     "elk.direction": "DOWN",
@@ -90,10 +91,7 @@ def solve(nest: Nest, style: Style, titles: Mapping[str, float], order: Mapping[
     cell runs straight with the others beside it. Without, ELK finds an order. Raises JavaScriptError.
     """
     question = _Question(nest, style, titles, order)
-    engine = shared()
-    engine.load(vendor_file("elk/elk.bundled.js"))
-    engine.define("layOut", "graph => (globalThis.elk ??= new ELK()).layout(graph)")
-    return question.read(engine.call("layOut", question.to_json()))
+    return question.read(shared().ask(vendor_file("elk/elk.bundled.js"), _LAY_OUT, question.to_json()))
 
 
 class _Question:
