@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks import pages
 from benchmarks.report import Found, as_json, growth_table, machine, profile_table, ratios, results_table, spread
+from benchmarks.serving import draw_ahead, end_in_order
 from benchmarks.worker_peers import LIBRARIES
 from benchmarks.worker_pipe import ROOT, Answer, Worker, WorkerFailed
 
@@ -313,6 +314,8 @@ def main() -> int:
     parser.add_argument("--peers", type=Path, default=ROOT / ".venv-peers/bin/python", help="the libraries' Python")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results.json", help="where results go")
     options = parser.parse_args()
+    end_in_order()
+    draw_ahead()
     effort = QUICK if options.quick else FULL
     if options.threads:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)

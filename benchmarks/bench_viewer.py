@@ -12,7 +12,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.frames import script_per_frame
 from benchmarks.report import Found, machine, results_table, spread
-from benchmarks.serving import Server, serving
+from benchmarks.serving import Server, end_in_order, serving
 
 UPDATE = "/models/smollm2-135m/blocks/attention/attention-update"
 WEIGHTS = "/models/smollm2-135m/blocks/attention/attention-weights"
@@ -93,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"leave the prompt of {LONG:,} tokens out")
     chosen = parser.parse_args()
+    end_in_order()
     browser_path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     with tempfile.TemporaryDirectory() as where, serving(Path(where)) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])

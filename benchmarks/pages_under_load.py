@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.serving import Server, percentile, serving
+from benchmarks.serving import Server, end_in_order, percentile, serving
 
 GOAL = 0.020
 TOKENS = 1000
@@ -83,6 +83,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="prefills to measure during")
     parser.add_argument("--slowest", type=int, default=0, help="show the slowest pages, this many")
     options = parser.parse_args()
+    end_in_order()
     with tempfile.TemporaryDirectory() as where, serving(Path(where)) as server:
         for page in PAGES * 2:
             server.ask(page)

@@ -23,6 +23,7 @@ from typing import Any, Self
 from atlas.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = "from atlas.cli import main; main()"
 PARTS = ("cache", "checkpoints", "checks", "hashes", "sources", "weights")
 """What is linked from the user's data directory; runs are not. `cache` holds what was drawn."""
 
@@ -35,6 +36,16 @@ def link_data(where: Path, source: Path | None = None) -> Path:
         if (source / name).exists() and not (where / name).exists():
             (where / name).symlink_to((source / name).resolve())
     return where
+
+
+def end_in_order() -> None:
+    """Have SIGTERM end this process by way of its context managers, so that no server of it is left behind."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def draw_ahead() -> None:
+    """Have the user's own data directory hold what any server has drawn after its first minute."""
+    subprocess.run([sys.executable, "-c", PROGRAM, "warm"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def free_port() -> int:
@@ -50,7 +61,7 @@ class Server:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = data_dir / f"server-{self.port}.log"
-        command = [sys.executable, "-c", "from atlas.cli import main; main()", "serve"]
+        command = [sys.executable, "-c", PROGRAM, "serve"]
         command += ["--port", str(self.port), "--data-dir", str(data_dir), "--no-recheck", *options]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATLAS_")}
         with self.log.open("wb") as log:

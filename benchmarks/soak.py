@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from benchmarks import kills
-from benchmarks.serving import Server, percentile, serving
+from benchmarks.serving import Server, end_in_order, percentile, serving
 
 MODEL = "smollm2-135m"
 MODELS = ("llama-3-8b", "llama-3.1-8b", MODEL)
@@ -256,6 +256,7 @@ def main() -> int:
     parser.add_argument("--readers", type=int, default=50)
     parser.add_argument("--kills", type=int, default=20, help="how often a process is killed; 0 leaves it out")
     chosen = parser.parse_args()
+    end_in_order()
     held = soak(chosen.readers, 60 * chosen.minutes) if chosen.minutes else True
     kept = killed(chosen.kills) if chosen.kills else True
     print("All that must hold, held." if held and kept else "Not all that must hold did: see FAULT above.")
