@@ -125,9 +125,14 @@ class SplitOver(Answer):
     """How a tensor lies in the processes over which its model is split."""
 
     ranks: int
-    axis: str | None = Field(description="The axis that is split in equal shares; null where every rank has all of it.")
+    axis: str | None = Field(description="The axis that is split in equal shares; null where none is.")
     rank: int | None = Field(description="The rank whose share this is; null for the whole.")
     first: int = Field(description="The index on that axis, in the whole, at which this begins.")
+    own: bool = Field(
+        False,
+        description="Whether nothing is declared of how this lies in the ranks: then these are the rank's own numbers. "
+        "Else every rank has all of it where no axis is split.",
+    )
 
 
 class TensorSummary(Answer):

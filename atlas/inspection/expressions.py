@@ -5,11 +5,12 @@ Cheaper than a full summary, since there are a hundred of them: no histogram. Kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from pydantic import BaseModel, Field
 
+from atlas.inspection.answers import SplitOver
 from atlas.runtime.expressions import Expression
 
 
@@ -35,6 +36,7 @@ class ExpressionValues(BaseModel):
     span: tuple[int, int, int, int] = Field(description="First line, last line, first column, last column (bytes).")
     nodes: list[str]
     values: list[Glance]
+    split: SplitOver | None = None
 
 
 def glance(tensor: torch.Tensor) -> Glance:
@@ -63,9 +65,13 @@ def glance(tensor: torch.Tensor) -> Glance:
 
 
 def values_of(
-    expressions: Mapping[str, Expression], seen: Mapping[str, Sequence[torch.Tensor]]
+    expressions: Mapping[str, Expression],
+    seen: Mapping[str, Sequence[torch.Tensor]],
+    split: Callable[[str], SplitOver | None] = lambda _: None,
 ) -> list[ExpressionValues]:
-    """Everything that was seen, in the order of the file. `seen` is by full name, prefix included."""
+    """Everything that was seen, in the order of the file. `seen` is by full name, prefix included; `split` says of such
+    a name how its values lie in the ranks.
+    """
     by_place = {name.partition("code/")[2]: name for name in seen}
     return [
         ExpressionValues(
@@ -75,6 +81,7 @@ def values_of(
             span=expression.span,
             nodes=list(expression.nodes),
             values=[glance(value) for value in seen[by_place[place]]],
+            split=split(by_place[place]),
         )
         for place, expression in expressions.items()
         if place in by_place

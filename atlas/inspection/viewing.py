@@ -256,16 +256,17 @@ async def _fetch(engine: Engine, place: Place, cut: Cut | None = None) -> Viewed
     run = engine.run(place.run)
     model, layer = run.runner.model, captured.layer
     made_in = pass_of(place.view, place.step, run.prompt_length, len(run.ids), layer, model.graph.window(layer))
-    return Viewed(captured, model, made_in, _split_over(run.runner, place))
+    return Viewed(captured, model, made_in, split_over(run.runner, place.node, place.rank))
 
 
-def _split_over(runner: ReferenceRunner, place: Place) -> SplitOver | None:
-    """How the tensor lies in the ranks, where there are several."""
+def split_over(runner: ReferenceRunner, node: str, rank: int | None) -> SplitOver | None:
+    """How a tensor that was asked for lies in the ranks, where there are several."""
     if runner.splitting is None:
         return None
-    axis, world = runner.split_axis(place.node), runner.splitting.world
+    axis, world, own = runner.split_axis(node), runner.splitting.world, runner.is_own(node)
     share = 0 if axis is None else runner.splitting.axes[axis] // world
-    return SplitOver(ranks=world, axis=axis, rank=place.rank, first=share * (place.rank or 0))
+    shown = 0 if own and rank is None else rank
+    return SplitOver(ranks=world, axis=axis, rank=shown, first=share * (rank or 0), own=own)
 
 
 def _normal(model: Model, place: Place) -> Place:

@@ -136,7 +136,7 @@ class Captures:
         if isinstance(declared, Parameter):
             weight = runner.weight_portion(declared.weight.format(layer=layer), portion.rank, cut)
             return Captured(node, None, layer, None, weight, declared.shape)
-        if node in known:
+        if node in known and not (portion.rank and runner.is_own(node)):  # of such a node rank 0's is kept
             value = known[node].tensor
             if portion.rank is not None:
                 value = runner.share(node, value, portion.rank)
@@ -152,15 +152,19 @@ class Captures:
         axes = _axes(graph, node, value.ndim if is_expression(node) else 0)
         return Captured(node, wanted.view, layer, wanted.step, value.detach(), axes)
 
-    def expressions(self, run: Run, wanted: Wanted, memory: Memory, *, inner: bool) -> dict[str, list[torch.Tensor]]:
-        """All tensors that expressions of the reference code give in one block, or outside the blocks, by name."""
+    def expressions(
+        self, run: Run, wanted: Wanted, memory: Memory, *, inner: bool, rank: int | None = None
+    ) -> dict[str, list[torch.Tensor]]:
+        """All tensors that expressions of the reference code give in one block, or outside the blocks, by name; with
+        `rank` that rank's shares. Raises `BadRequest` for a rank that there is not.
+        """
         runner, found = run.runner, dict[str, list[torch.Tensor]]()
         prefix = INNER if inner else OUTER
         sites = [replace(e.site, key=f"{prefix}{e.name}") for e in runner.expressions.all.values()]
         layer = wanted.nodes[0][1] if inner else None
         parts: tuple[Part, ...] = ("block",) if inner else ("before", "after")
         for part in parts:
-            recording = runner.replay(wanted.work, memory, part, layer, sites)
+            recording = runner.observe(wanted.work, memory, part, layer, sites, rank)
             for (name, at), values in recording.values.items():
                 if at == layer:
                     found.setdefault(name, []).extend(values)

@@ -249,8 +249,9 @@ def _checkpoint(path: Path, form: Format, converted: Converted, in_memory: int, 
     size, free = sum(tensor.nbytes for tensor in tensors.values()), free_memory(placement.device)
     if placement != IN_FULL:
         require_room(path, count, placement)
-        tensors = {name: placement.put(name, tensor) for name, tensor in tensors.items()}
-        mapped = None
+        if placement.share is None or placement.share.architecture == manifest.architecture:
+            tensors = {name: placement.put(name, tensor) for name, tensor in tensors.items()}
+            mapped = None
     elif size <= min(in_memory, free):
         tensors, mapped = {name: tensor.clone() for name, tensor in tensors.items()}, None
     elif size > free:

@@ -284,16 +284,17 @@ class Engine:
         return await asyncio.wrap_future(self._ask(run, wanted, make, keep=not wanted.passless))
 
     async def expressions(
-        self, identity: str, view: str, layer: int | None, step: int | None
+        self, identity: str, view: str, layer: int | None, step: int | None, rank: int | None = None
     ) -> tuple[ReferenceRunner, dict[str, list[torch.Tensor]]]:
         """Every tensor that an expression of the reference code gives in one block, or, where `layer` is None, before
-        and after the blocks; by the expression's name, in order of appearance. Raises as `tensors`.
+        and after the blocks; by the expression's name, in order of appearance. With `rank` that rank's shares. Raises
+        as `tensors`, and `BadRequest` for a rank that there is not.
         """
         run, wanted = self._checked(identity, ["blocks/block-input"], view, layer, step)
         inner = layer is not None
 
         def make(_: dict[str, Captured], memory: Memory | None) -> dict[str, list[torch.Tensor]] | None:
-            return None if memory is None else self._captures.expressions(run, wanted, memory, inner=inner)
+            return None if memory is None else self._captures.expressions(run, wanted, memory, inner=inner, rank=rank)
 
         return run.runner, await asyncio.wrap_future(self._ask(run, wanted, make, keep=False))
 

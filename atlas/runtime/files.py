@@ -68,7 +68,7 @@ def sha256_of(path: Path, meter: Meter | None = None) -> str:
 
 
 def remembered_sha256(path: Path, data_dir: Path, progress: Progress | None = None) -> str:
-    """The file's sha256; quick if the file has not been touched since it was last hashed.
+    """The file's sha256; quick if the file has not been touched since it was last hashed, or another process does it.
 
     "Not touched" is the same size and the same times of modification and of change. Where the memory cannot
     be kept (a read-only data directory), the file is hashed each time. Raises OSError if it cannot be read.
@@ -77,11 +77,15 @@ def remembered_sha256(path: Path, data_dir: Path, progress: Progress | None = No
     if known:
         return known
     size = path.stat().st_size
-    before = _stamp(path)
-    with Meter(f"Checking {path.name}", size, progress) as meter:
-        found = sha256_of(path, meter)
-    if _stamp(path) == before:
-        _remember(path, data_dir, found, before)
+    with _only_hasher(path, data_dir, progress):
+        known = _recall(path, data_dir)
+        if known:
+            return known
+        before = _stamp(path)
+        with Meter(f"Checking {path.name}", size, progress) as meter:
+            found = sha256_of(path, meter)
+        if _stamp(path) == before:
+            _remember(path, data_dir, found, before)
     return found
 
 
@@ -166,6 +170,25 @@ def _stamp(path: Path) -> list[int]:
 
 def _note(path: Path, data_dir: Path) -> Path:
     return data_dir / "hashes" / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+
+
+@contextlib.contextmanager
+def _only_hasher(path: Path, data_dir: Path, progress: Progress | None) -> Iterator[None]:
+    """One process at a time where the hash can be remembered: the ranks of a split model all open the same files."""
+    note = _note(path, data_dir)
+    lock = FileLock(note.with_suffix(".lock"))
+    with contextlib.suppress(OSError, NotImplementedError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if progress:
+                progress(f"Waiting for another process that checks {path.name}", None)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _recall(path: Path, data_dir: Path) -> str | None:

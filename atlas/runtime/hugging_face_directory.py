@@ -276,8 +276,10 @@ def _tensors(path: Path, model_class: Any, placement: Placement) -> dict[str, to
     logging = library().logging
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # what does not fit is said below
+    share = placement.share
     try:
-        model, report = model_class.from_pretrained(
+        load = model_class.from_pretrained if share is None else share.reader(model_class, placement.device)
+        model, report = load(
             path,
             local_files_only=True,
             dtype=placement.dtype,
@@ -306,7 +308,15 @@ def _tensors(path: Path, model_class: Any, placement: Placement) -> dict[str, to
             f"The weights in {path} are not those that its configuration asks for: {'; '.join(wrong)}.",
             "Check that config.json and weights are of the same model.",
         )
-    return {name: tensor.detach() for name, tensor in model.to(placement.device).state_dict().items()}
+    if share is None:
+        return {name: tensor.detach() for name, tensor in model.to(placement.device).state_dict().items()}
+    return {name: _own(tensor).detach().to(placement.device) for name, tensor in model.state_dict().items()}
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """What this process has of a tensor, of which others may have the rest."""
+    own: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own
 
 
 def numbers_of(configuration: Any) -> dict[str, Any]:

@@ -60,20 +60,28 @@ class _Shards:
             found[name] = tuple(shape)
         return found
 
-    def whole(self, name: str, placement: Placement) -> torch.Tensor:
-        """One tensor, put together. What is in one piece and placed already stays mapped."""
+    def placed(self, name: str, placement: Placement) -> torch.Tensor:
+        """One tensor, or a process's share of it, put together. What is in one piece and placed already stays mapped;
+        of no shard more is read than is in the share.
+        """
         parts, axis = self.tensors[name], self.axes[name]
-        if placement.share is not None:
-            return placement.put(name, self.whole(name, Placement(parts[0].dtype)))
         if len(parts) == 1 or axis is None:
-            return parts[0].to(placement.device, placement.dtype)
+            return placement.put(name, parts[0])
         shape = self.shapes[name]
-        whole = torch.empty(shape, dtype=placement.dtype, device=placement.device)
+        index = tuple(slice(0, size) for size in shape)
+        if placement.share is not None:
+            index = placement.share.index(name, shape)
+        sizes = [wanted.stop - wanted.start for wanted in index]
+        found = torch.empty(sizes, dtype=placement.dtype, device=placement.device)
         start = 0
         for part in parts:
-            whole.narrow(axis, start, part.shape[axis]).copy_(part)
-            start += part.shape[axis]
-        return whole
+            stop = start + part.shape[axis]
+            first, last = max(start, index[axis].start), min(stop, index[axis].stop)
+            if first < last:
+                own = (*index[:axis], slice(first - start, last - start), *index[axis + 1 :])
+                found.narrow(axis, first - index[axis].start, last - first).copy_(part[own])
+            start = stop
+        return found
 
 
 def is_meta_directory(path: Path) -> bool:
@@ -107,7 +115,7 @@ def open_meta(path: Path, data_dir: Path, progress: Progress | None, placement: 
     tensors = {}
     for at, name in enumerate(names):
         tell(f"reading {path.name}", at / len(names))
-        tensors[name] = shards.whole(name, placement)
+        tensors[name] = shards.placed(name, placement)
     tied = torch.equal(tensors["output.weight"], tensors["tok_embeddings.weight"])
     if tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -29,8 +29,17 @@ class Share(Protocol):
 
     @property
     def parts(self) -> int: ...
-    def of(self, name: str, weight: torch.Tensor) -> torch.Tensor:
-        """That part of a weight, by its name in the reference code, as a view."""
+    @property
+    def architecture(self) -> str:
+        """Whose weights `index` knows. Of other models their own plan says what a share is, where they are built."""
+
+    def index(self, name: str, shape: Sequence[int]) -> tuple[slice, ...]:
+        """That part of a weight of this shape, by its name in the reference code."""
+
+    def reader(self, model_class: Any, device: torch.device) -> Callable[..., Any]:
+        """`from_pretrained` of a class of transformers, which reads this part of each weight. Raises
+        `CheckpointError` for a class that has no plan of its parts.
+        """
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Placement:
         """A weight, placed. A share is in memory of its own, and of a mapped weight no more than that is read."""
         if self.share is None:
             return weight.to(self.device, self.dtype)
-        part = self.share.of(name, weight)
+        part = weight[self.share.index(name, weight.shape)]
         return part.to(self.device, self.dtype, copy=True, memory_format=torch.contiguous_format)
 
     @property

@@ -88,6 +88,21 @@ class Roster:
         if not self._runners:
             raise next(iter(self._refused.values()))
 
+    def rehearse(self) -> None:
+        """Have every model see what it must before its first run. One that cannot be run so is kept with its reason.
+
+        Raises that reason where no model is left.
+        """
+        for identity, runner in tuple(self._runners.items()):
+            try:
+                runner.rehearse()
+            except CheckpointError as error:
+                log.error("%s", error)
+                self._refused[identity] = error
+                del self._runners[identity]
+        if not self._runners:
+            raise next(iter(self._refused.values()))
+
     @property
     def live(self) -> str:
         """The model that stands in for those without weights: the default one if it runs, else the first that does."""

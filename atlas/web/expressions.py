@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
 from atlas.graph.axes import View
+from atlas.inspection.answers import SplitOver
 from atlas.web.problems import documented
 from atlas.web.runs import backend_of
 
@@ -25,6 +26,9 @@ class Where(BaseModel):
     part: Literal["block", "outside"] = Field("block", description="One block, or what comes before and after all.")
     layer: int = Field(0, description="The block; layers count those of the model that ran.")
     step: int | None = Field(None, description="The decode step, from 1; 1 unless given.")
+    rank: int | None = Field(
+        None, ge=0, description="Of a model that is split over several processes, one rank's shares alone."
+    )
 
 
 class Glance(BaseModel):
@@ -49,6 +53,10 @@ class ExpressionValues(BaseModel):
     span: tuple[int, int, int, int] = Field(description="First line, last line, first column, last column (bytes).")
     nodes: list[str] = Field(description="The nodes that are declared there.")
     values: list[Glance]
+    split: SplitOver | None = Field(
+        None,
+        description="How the values lie in the processes over which the model is split; null where it runs in one.",
+    )
 
 
 class Expressions(BaseModel):
@@ -68,10 +76,13 @@ async def expressions(
     """Every expression of the reference code that gave a tensor in this part of the pass."""
     engine = backend_of(request).engine()
     layer = where.layer if where.part == "block" else None
-    runner, seen = await engine.expressions(run_id, where.view, layer, where.step)
+    runner, seen = await engine.expressions(run_id, where.view, layer, where.step, where.rank)
     from atlas.inspection.expressions import values_of
+    from atlas.inspection.viewing import split_over
 
-    values = await run_in_threadpool(values_of, runner.expressions.all, seen)
+    values = await run_in_threadpool(
+        values_of, runner.expressions.all, seen, lambda name: split_over(runner, name, where.rank)
+    )
     lock, locked = runner.model.store.locks.locked(runner.model.architecture.reference.file)
     return {
         "repository": lock.repository,

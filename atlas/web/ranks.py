@@ -29,7 +29,7 @@ def split_of(backend: object, live: Model, path: str, state: State) -> LiveSplit
     if not isinstance(backend, Splits) or (world := backend.ranks(live.id)) == 1:
         return None
     chosen = dict(state.others).get("rank")
-    if chosen is not None and not (chosen.isascii() and chosen.isdecimal() and int(chosen[:6]) < world):
+    if chosen is not None and not (chosen.isascii() and chosen.isdecimal() and len(chosen) < 7 and int(chosen) < world):
         raise BadRequest(f"There is no rank {chosen[:20]!r}.", f"Ranks run from 0 to {world - 1}.")
     axis = backend.split_axis(live.id, path) if path in live.graph.nodes else None
     if axis is None:
@@ -37,8 +37,9 @@ def split_of(backend: object, live: Model, path: str, state: State) -> LiveSplit
     else:
         size, words = live.architecture.sizes[axis], live.graph.axes[axis].words
         here = f"Here each has {size // world:,} of {size:,} {words}, in order."
+    code = f"Where no node is declared, the code column has rank {int(chosen or 0)}'s own numbers."
     return LiveSplit(
-        sentence=f"{live.name} is split over {world} ranks. {here}",
+        sentence=f"{live.name} is split over {world} ranks. {here} {code}",
         rank=None if chosen is None else int(chosen),
         choices=tuple(
             RankChoice(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,41 +258,43 @@ def small(catalog: Catalog, architecture: str) -> Model:
     )
 
 
+def write_small(
+    catalog: Catalog,
+    where: Path,
+    architecture: str,
+    settings: dict[str, Any] | None = None,
+    tensors: dict[str, Numbers | None] | None = None,
+    kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+    **config: Any,
+) -> Path:
+    """Writes the small model of an architecture; `settings` and `tensors` replace entries (None removes one)."""
+    form, model = FORMS[architecture], small(catalog, architecture)
+    path = where / f"{architecture}.gguf"
+    name = MODEL_ARCH_NAMES[form.arch]
+    writer = GGUFWriter(path, name)
+    stated = {f"{name}.{key}": value for key, value in form.settings(dict(model.config)).items()}
+    size = model.architecture.sizes["vocab"]
+    tokens = sentencepiece_tokens(size, *form.marks) if form.marks else byte_level_tokens(size)
+    stated |= {f"tokenizer.ggml.{key}": value for key, value in tokens.items()}
+    for key, value in (stated | (settings or {})).items():
+        if value is not None:
+            put(writer, key, value)
+    weights = tensors_of(architecture, {**model.config, **config}, dict(untrained(model).tensors))
+    for tensor, numbers in (weights | (tensors or {})).items():
+        if numbers is not None:
+            plain = np.ascontiguousarray(numbers, np.float32)
+            stored = kind if plain.ndim > 1 else GGMLQuantizationType.F32
+            writer.add_tensor(tensor, quantize(plain, stored), raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 @pytest.fixture
 def write(catalog: Catalog, tmp_path: Path) -> Write:
-    """Writes the small model of an architecture; `settings` and `tensors` replace entries (None removes one)."""
-
-    def written(
-        architecture: str,
-        settings: dict[str, Any] | None = None,
-        tensors: dict[str, Numbers | None] | None = None,
-        kind: GGMLQuantizationType = GGMLQuantizationType.F32,
-        **config: Any,
-    ) -> Path:
-        form, model = FORMS[architecture], small(catalog, architecture)
-        path = tmp_path / f"{architecture}.gguf"
-        name = MODEL_ARCH_NAMES[form.arch]
-        writer = GGUFWriter(path, name)
-        stated = {f"{name}.{key}": value for key, value in form.settings(dict(model.config)).items()}
-        size = model.architecture.sizes["vocab"]
-        tokens = sentencepiece_tokens(size, *form.marks) if form.marks else byte_level_tokens(size)
-        stated |= {f"tokenizer.ggml.{key}": value for key, value in tokens.items()}
-        for key, value in (stated | (settings or {})).items():
-            if value is not None:
-                put(writer, key, value)
-        weights = tensors_of(architecture, {**model.config, **config}, dict(untrained(model).tensors))
-        for tensor, numbers in (weights | (tensors or {})).items():
-            if numbers is not None:
-                plain = np.ascontiguousarray(numbers, np.float32)
-                stored = kind if plain.ndim > 1 else GGMLQuantizationType.F32
-                writer.add_tensor(tensor, quantize(plain, stored), raw_dtype=stored)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return path
-
-    return written
+    return partial(write_small, catalog, tmp_path)
 
 
 @pytest.mark.parametrize("architecture", FORMS)

@@ -6,16 +6,19 @@ import base64
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from atlas.catalog import Catalog
 from atlas.errors import CheckpointError
 from atlas.runtime.adoption import adopt
 from atlas.runtime.checkpoints import open_checkpoint, verify
+from atlas.runtime.distributed.shares import WeightShare
 from atlas.runtime.llama_layout import parameter_shapes
 from atlas.runtime.placement import Placement
 from atlas.runtime.references.base import Pass
@@ -46,27 +49,40 @@ def write_ranks(path: Path) -> None:
     path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)))
 
 
+def write_small(where: Path, shards: int = 1, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:
+    """Writes the model in so many shards; `changes` are to params.json, None removes an entry."""
+    directory = where / "tiny-llama"
+    directory.mkdir(exist_ok=True)
+    for at in range(shards):
+        part = {}
+        for name, tensor in weights().items():
+            kind = name.split(".")[-2]
+            axis = 0 if kind in ROWS else 1 if kind in COLUMNS else None
+            part[name] = (tensor if axis is None else tensor.chunk(shards, axis)[at]).clone().to(dtype)
+        part["rope.freqs"] = torch.ones(8)
+        torch.save(part, directory / f"consolidated.{at:02}.pth")
+    stated = {name: value for name, value in (PARAMS | changes).items() if value is not None}
+    (directory / "params.json").write_text(json.dumps(stated))
+    write_ranks(directory / "tokenizer.model")
+    return directory
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes the model in so many shards; `changes` are to params.json, None removes an entry."""
+    return partial(write_small, tmp_path)
 
-    def written(shards: int = 1, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:
-        directory = tmp_path / "tiny-llama"
-        directory.mkdir(exist_ok=True)
-        for at in range(shards):
-            part = {}
-            for name, tensor in weights().items():
-                kind = name.split(".")[-2]
-                axis = 0 if kind in ROWS else 1 if kind in COLUMNS else None
-                part[name] = (tensor if axis is None else tensor.chunk(shards, axis)[at]).clone().to(dtype)
-            part["rope.freqs"] = torch.ones(8)
-            torch.save(part, directory / f"consolidated.{at:02}.pth")
-        stated = {name: value for name, value in (PARAMS | changes).items() if value is not None}
-        (directory / "params.json").write_text(json.dumps(stated))
-        write_ranks(directory / "tokenizer.model")
-        return directory
 
-    return written
+class Copied(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes that are copied from one tensor to another while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default, torch.ops.aten.clone.default):
+            self.bytes += args[-1].nbytes
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -93,6 +109,22 @@ def test_it_runs_and_gives_the_logits_of_an_independent_implementation(
     ours = runner.forward(Pass(IDS, 0), runner.memory(len(IDS)))
     theirs = independent_logits(runner, IDS)
     assert ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).max() < 1e-5
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_of_two_reads_its_share_of_the_shards(
+    write: Write, catalog: Catalog, tmp_path: Path, shards: int, rank: int
+) -> None:
+    share = WeightShare.of_rank(catalog["smollm2-135m"], rank, 2)
+    directory = write(shards, torch.bfloat16)
+    with Copied() as copied:
+        own = open_checkpoint(directory, tmp_path, placement=Placement(share=share))
+    for name, tensor in weights().items():
+        assert torch.equal(own.tensors[name], tensor[share.index(name, tensor.shape)].bfloat16().float()), name
+    assert own.mapped is None
+    assert own.nbytes < 0.51 * sum(tensor.nbytes for tensor in weights().values())
+    assert copied.bytes == own.nbytes // 2  # bfloat16 is read, and nothing else of any shard
 
 
 def test_what_needs_no_copy_stays_mapped(write: Write, tmp_path: Path) -> None:

@@ -216,11 +216,11 @@ class OpenEngine(Engine):
         return self._readers.submit(self._read, recorded, nodes, view, layer, step)
 
     async def expressions(
-        self, identity: str, view: str, layer: int | None, step: int | None
+        self, identity: str, view: str, layer: int | None, step: int | None, rank: int | None = None
     ) -> tuple[ReferenceRunner, dict[str, list[torch.Tensor]]]:
         if self.recorded(identity) is not None:
             self._no_expressions()
-        return await super().expressions(identity, view, layer, step)
+        return await super().expressions(identity, view, layer, step, rank)
 
     def close(self, timeout: float | None = None) -> None:
         super().close(timeout)

@@ -15,9 +15,11 @@ from pathlib import Path
 import atlas
 from atlas.catalog import Catalog
 from atlas.errors import EnvironmentUnfit
+from atlas.runtime.placement import chosen_placement
 from atlas.settings import Settings
 
 LIBRARIES = ("torch", "llama-models", "fairscale", "transformers", "safetensors", "numpy")
+DEVICE = "the device"
 OPTIONS = ("untrained", "max_prompt_tokens", "max_new_tokens", "rank_seconds", "dtype", "device")
 
 
@@ -28,7 +30,9 @@ class RanksDiffer(EnvironmentUnfit):
 
 
 def facts(settings: Settings, catalog: Catalog) -> dict[str, str]:
-    """What this rank was started with, its weights aside: a value for each name."""
+    """What this rank was started with, its weights aside: a value for each name. Raises `EnvironmentUnfit` where it
+    cannot run as it was told.
+    """
     found = {"atlas": f"{atlas.__version__} ({_code()[:12]})", "Python": platform.python_version()}
     found["processor"] = platform.machine()
     for library in LIBRARIES:
@@ -40,6 +44,7 @@ def facts(settings: Settings, catalog: Catalog) -> dict[str, str]:
     found["pinned sources"] = locks[:12]
     for option in OPTIONS:
         found[f"--{option.replace('_', '-')}"] = str(getattr(settings, option))
+    found[DEVICE] = chosen_placement(settings).device.type  # `auto` finds what each machine has
     found["--checkpoint"] = ", ".join(sorted(choice.model for choice in settings.checkpoint)) or "none"
     return found
 

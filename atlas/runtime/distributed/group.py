@@ -13,14 +13,16 @@ import logging
 import os
 import sys
 import time
+import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import _set_pg_timeout as set_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from atlas.errors import AtlasError, EnvironmentUnfit
@@ -28,6 +30,7 @@ from atlas.runtime.distributed.facts import compare
 from atlas.runtime.distributed.liveness import GroupLost, Liveness, Member
 from atlas.runtime.distributed.place import Place
 from atlas.runtime.meter import Progress
+from atlas.runtime.placement import CPU
 
 log = logging.getLogger(__name__)
 MEETING = timedelta(seconds=120)
@@ -36,6 +39,8 @@ TOGETHER = timedelta(seconds=60)
 """How long one rank may wait for the others within a pass. Who ends or falls silent is noticed sooner."""
 IDLE = timedelta(days=3650)
 """How long a rank waits for a command. That rank 0 is alive is watched meanwhile."""
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
+"""Ranks that compute on a device reach each other by this backend."""
 PACKET = 1024
 """Bytes of one message; a longer one is followed by the rest of it."""
 
@@ -50,6 +55,8 @@ class Group:
         self.received = 0
         """Bytes of tensors that other ranks have sent to this one."""
         self._store = store
+        self.computing = CPU
+        """The device on which this rank computes, once it is connected."""
         self._control: Any = None
         self._closed = False
 
@@ -62,8 +69,8 @@ class Group:
         return self.place.world
 
     def device(self, kind: torch.device) -> torch.device:
-        """This rank's own device of a kind: one of this machine's GPUs each."""
-        return torch.device(kind.type, self.place.local) if kind.type == "cuda" else kind
+        """This rank's own device of a kind: one of this machine's GPUs each. Raises `EnvironmentUnfit` for too few."""
+        return own_device(self.place, kind, torch.cuda.device_count() if kind.type == "cuda" else 0)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -118,9 +125,10 @@ class Group:
     # --- tensors
 
     def send(self, tensor: torch.Tensor) -> None:
-        """Give rank 0 a tensor whose shape and dtype it knows."""
-        with self.together():
-            dist.send(_bytes(tensor), 0, group=self._control)
+        """Give rank 0 a tensor whose shape and dtype it knows; it does not wait for an empty one."""
+        if tensor.numel():
+            with self.together():
+                dist.send(_bytes(tensor), 0, group=self._control)
 
     def receive(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Rank 0: take a tensor that another rank sends."""
@@ -149,18 +157,23 @@ class Group:
             compare(f"Rank {member.rank} (process {member.pid} on {member.host})", theirs, found[0])
 
     def connect(self, device: torch.device) -> None:
-        """Start the groups in which ranks compute (NCCL on CUDA, gloo elsewhere) and talk (gloo)."""
+        """Start the groups in which ranks compute (NCCL on CUDA, gloo on the processor) and talk (gloo).
+
+        Raises `EnvironmentUnfit` for a device on which ranks cannot compute together.
+        """
         import fairscale.nn.model_parallel.initialize as parallel
 
         parallel.print = log.debug
-        backend = "nccl" if device.type == "cuda" else "gloo"
+        backend = backend_for(device)
         store = PrefixStore("computing", self._store)
-        if backend == "nccl":
-            torch.cuda.set_device(self.device(device))
+        self.computing = self.device(device)
+        if self.computing.type == "cuda":
+            torch.cuda.set_device(self.computing)  # what is made without a device, and NCCL, use this one from now on
         with self.together(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world, timeout=TOGETHER)
             parallel.initialize_model_parallel(self.world)
+            set_timeout(TOGETHER, parallel.get_model_parallel_group())
             self._control = dist.new_group(backend="gloo", timeout=IDLE)
 
     def close(self, reason: str = "it was told to stop.") -> None:
@@ -175,16 +188,37 @@ class Group:
         self.liveness.close()
 
 
+def backend_for(device: torch.device) -> str:
+    """By which of torch's backends ranks compute together there. Raises `EnvironmentUnfit` where none can."""
+    backend = BACKENDS.get(device.type)
+    if backend is None:
+        raise EnvironmentUnfit(
+            f"A model cannot be split over ranks that compute on {device.type.upper()}: torch has no way for them to.",
+            "Start all ranks with --device cpu.",
+        )
+    return backend
+
+
+def own_device(place: Place, kind: torch.device, count: int) -> torch.device:
+    """A rank's own device of a kind, of `count` that this machine has. Raises `EnvironmentUnfit` for too few."""
+    if kind.type != "cuda":
+        return kind
+    if place.local >= count:
+        raise EnvironmentUnfit(
+            f"Rank {place.rank} has no GPU of its own: it is number {place.local} on this machine, counted from 0, and "
+            f"torch finds {count} here.",
+            f"Start at most {count} ranks on it (torchrun --nproc-per-node {max(count, 1)}), or all with --device cpu.",
+        )
+    return torch.device("cuda", place.local)
+
+
 def join(place: Place, silence: float, progress: Progress | None = None) -> Group:
     """Meet the other ranks. Raises `EnvironmentUnfit` where there is no meeting point, and `GroupLost`."""
     if progress is not None:
         progress(f"waiting for {place.world - 1} other ranks", None)
     if place.on_loopback and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # ranks of one machine need no port that others can reach
-    store = _met(place)
-    own = Member.here(place.rank)
-    store.set(f"member/{place.rank}", own.encoded())
-    members = tuple(_member(store, rank) for rank in range(place.world))
+    store, members = meet(place, Member.here(place.rank), PrefixStore("atlas", _met(place)))
     beats = store.clone() if hasattr(store, "clone") else store
     return Group(place, members, store, Liveness(beats, members, place.rank, silence))
 
@@ -204,19 +238,50 @@ def _met(place: Place) -> Store:
             f"Rank {place.rank} cannot reach the other ranks at {place.address} port {place.port}: {said}.",
             "Does rank 0 run there, and may this machine reach it? See --master-addr and --rdzv-endpoint of torchrun.",
         ) from error
-    return PrefixStore(f"atlas/{place.attempt}", store)
+    found: Store = store
+    return found
 
 
-def _member(store: Store, rank: int) -> Member:
-    name = f"member/{rank}"
+def meet(place: Place, own: Member, store: Store) -> tuple[Store, tuple[Member, ...]]:
+    """All ranks of this start, and a store that is theirs alone. Raises `EnvironmentUnfit` where one does not come.
+
+    A launcher may keep one store from start to start, and count starts otherwise than that of another machine does. So
+    nothing that stands there is believed: each rank knocks with a word of its own, and waits for rank 0's answer to it.
+    """
     deadline = time.monotonic() + MEETING.total_seconds()
+    if place.serves:
+        start = uuid.uuid4().hex
+        fresh = PrefixStore(start, store)
+    else:
+        word = uuid.uuid4().hex
+        store.set(f"knock/{place.rank}", word)
+        _wait(store, f"answer/{word}", 0, deadline)
+        fresh = PrefixStore(store.get(f"answer/{word}").decode(), store)
+    fresh.set(f"member/{place.rank}", own.encoded())
+    answered: set[bytes] = set()
+
+    def answer() -> None:
+        for rank in range(1, place.world):
+            if store.check([f"knock/{rank}"]) and (knock := store.get(f"knock/{rank}")) not in answered:
+                answered.add(knock)
+                store.set(f"answer/{knock.decode()}", start)
+
+    for rank in range(place.world):
+        _wait(fresh, f"member/{rank}", rank, deadline, answer if place.serves else None)
+    found = [json.loads(fresh.get(f"member/{rank}")) for rank in range(place.world)]
+    return fresh, tuple(Member(**member) for member in found)
+
+
+def _wait(store: Store, name: str, rank: int, deadline: float, meanwhile: Callable[[], None] | None = None) -> None:
+    """Wait until a rank has written something."""
     while not store.check([name]):
+        if meanwhile is not None:
+            meanwhile()
         if time.monotonic() > deadline:
             raise EnvironmentUnfit(
                 f"Rank {rank} did not come within {MEETING.total_seconds():.0f} s.", "Start all ranks; see its log."
             )
         time.sleep(0.02)
-    return Member(**json.loads(store.get(name)))
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

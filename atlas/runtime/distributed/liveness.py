@@ -1,7 +1,8 @@
 """Whether all ranks are alive: each says so twice a second, and all watch all.
 
 A process that ends on this machine is noticed at once, by the kernel's word; one that hangs, or whose machine is gone,
-when it has been silent for some seconds. Who is lost first is named, not who ended because of it. Knows no models.
+when it has been silent for some seconds. Who notices tells the others, on whichever machine they are. Who is lost first
+is named, not who ended because of it. Knows no models.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from atlas.errors import NotReady
 log = logging.getLogger(__name__)
 BEAT = 0.5
 """Seconds between two signs of life."""
+CAUSE, NONE = "cause", "-"
+"""Where the ranks write down what is lost, and what stands there while nothing is."""
 SETTLING = 2.0
 """Seconds in which the first cause of a loss shows, where several ranks are gone at once."""
 
@@ -79,6 +82,7 @@ class Liveness:
         self._lock = threading.Lock()
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
+        store.compare_set(CAUSE, "", NONE)
         self._beat(0)
         self._thread.start()
 
@@ -139,23 +143,31 @@ class Liveness:
                 self._beat(count)
                 # A machine that slept, or a process that was stopped, has no right to call others silent.
                 now = time.monotonic()
-                silent = self._silent(min(now - before, 2 * BEAT))
+                silent, told = self._heard(min(now - before, 2 * BEAT))
                 before = now
             except RuntimeError as error:  # what torch raises where the store does not answer
                 if not self._leaving.is_set():
                     ended = self._ended(SETTLING)
                     self._lose(self._first_of(ended) if ended else f"The ranks' meeting point is gone: {error}.")
                 return
+            if told != NONE:
+                self._lose(told)
+                return
             if silent is not None:
+                reason = self._farewell(silent.rank)
                 quiet = f"has said nothing for {self._silence:.0f} s: it hangs, or cannot be reached."
-                self._lose(f"{_capital(silent)} {quiet}")
+                self._lose(f"{_capital(silent)} {f'has ended: {reason}' if reason else quiet}")
                 return
 
     def _beat(self, count: int) -> None:
         self._store.set(f"alive/{self._rank}", str(count))
 
-    def _silent(self, passed: float) -> Member | None:
-        beats = self._store.multi_get([f"alive/{member.rank}" for member in self._watched])
+    def _heard(self, passed: float) -> tuple[Member | None, str]:
+        """Who has been silent for too long, if somebody has; and what another rank has found to be lost."""
+        *beats, cause = self._store.multi_get([*(f"alive/{member.rank}" for member in self._watched), CAUSE])
+        return self._silent(passed, beats), cause.decode()
+
+    def _silent(self, passed: float, beats: Sequence[bytes]) -> Member | None:
         for member, found in zip(self._watched, beats, strict=True):
             if found != self._beats.get(member.rank):
                 self._beats[member.rank] = found
@@ -206,9 +218,17 @@ class Liveness:
             )
             lost, told = self._lost, self._told
         log.error("%s", lost)
+        if self._rank:  # before it ends
+            self._tell_others(sentence)
         if told is not None:
             told(lost)
+        if not self._rank:  # readers come first: the meeting point may be what is gone
+            self._tell_others(sentence)
         return lost
+
+    def _tell_others(self, sentence: str) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._store.compare_set(CAUSE, NONE, sentence)
 
 
 def _door(member: Member, own: Member) -> int | None:

@@ -42,15 +42,16 @@ def placed(group: Group, catalog: Catalog, placement: Placement) -> Placement:
 def split(group: Group, model: Model, checkpoint: Checkpoint) -> ReferenceRunner:
     """This rank's runner of a model; rank 0's has the others do what it does.
 
-    `checkpoint` has this rank's share. Raises `CheckpointError` if it cannot be split or does not fit, and
-    `SourceError`.
+    `checkpoint` has this rank's share, or, of a model with a plan, all of it mapped. Raises `CheckpointError` if it
+    cannot be split or does not fit, and `SourceError`.
     """
     require_splittable(model, group.world)
+    placement = replace(checkpoint.placement, device=group.computing)
     if model.architecture.reference.runner == "hugging_face":
         # transformers takes seconds to import, which most need not wait for.
         from atlas.runtime.distributed.planned_share import PlannedRunner
 
-        planned = PlannedRunner(model, checkpoint, group)
-        return SplitRunner(planned, group, planned.seen, planned.whole) if group.rank == 0 else planned
+        planned = PlannedRunner(model, replace(checkpoint, placement=placement), group)
+        return SplitRunner(planned, group, lambda: planned.seen, planned.whole) if group.rank == 0 else planned
     own = ShareRunner(model, replace(checkpoint, parameter_count=weights(model, 1, 1)), group.world)
     return SplitRunner(own, group) if group.rank == 0 else own

@@ -42,12 +42,16 @@ def gather_together(place: Place, settings: Settings, catalog: Catalog, progress
 
 
 def load_together(group: Group, roster: Roster) -> None:
-    """Open all models, each its share, and see that all ranks have the same weights. Raises as `Roster.load`."""
+    """Open all models, each its share, see that all ranks have the same weights, and rehearse. Raises as `Roster.load`.
+
+    Until the weights are compared no rank waits for another within a pass: one may take minutes longer to read them.
+    """
     roster.load()
     opened = {
         f"the weights of {model}": f"sha256 {runner.checkpoint.sha256[:16]}" for model, runner in roster.runners.items()
     }
     group.agree("weights", opened, roster.progress)
+    roster.rehearse()
 
 
 def run_member(place: Place, settings: Settings, catalog: Catalog, say: Callable[[str], None]) -> int:

@@ -1,19 +1,21 @@
 """One rank's share of a model of transformers, by the library's own plan for tensor parallelism.
 
 The plan says which layers are split, and the library splits them; what that makes of each tensor is seen in a first
-pass, not believed. Every rank reads all weights, and keeps its share of those that the plan splits.
+pass, not believed. The model is built without memory, and each parameter is cut as the plan cut its like: of mapped
+weights, and of a directory's files, no more is read than that.
 """
 
 from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from atlas.catalog import Model
@@ -21,7 +23,7 @@ from atlas.errors import CheckpointError
 from atlas.runtime.checkpoints import Checkpoint
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.references.base import Pass
-from atlas.runtime.references.hugging_face import Runner
+from atlas.runtime.references.hugging_face import Runner, hollow
 
 END = "lm_head"
 PROBE = (0, 1, 2)
@@ -29,38 +31,82 @@ PROBE = (0, 1, 2)
 
 
 class PlannedRunner(Runner):
-    """Runs in step with the same on every other rank. `seen` is which axis of each tensor is split; None for none."""
+    """Runs in step with the same on every other rank. `seen` is which axis of each tensor is split; None for none.
+
+    It is known once all ranks have rehearsed.
+    """
 
     def __init__(self, model: Model, checkpoint: Checkpoint, group: Group) -> None:
-        """Raises `CheckpointError` for a model without a plan, and for one that the plan does not split evenly."""
-        super().__init__(model, checkpoint)
+        """`checkpoint` has this rank's share of each weight, or all. Raises `CheckpointError` without a plan."""
+        self._group = group
         self._world = group.world
-        plan = self._transformer._expand_parallel_plan(self._transformer.tp_plan)
-        if not plan:
-            raise CheckpointError(
-                f"{model.name} cannot be split over {group.world} ranks: transformers has no plan for it.",
-                "Serve it from one process: atlas serve.",
-            )
-        with group.together(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            mesh = init_device_mesh(group.device(checkpoint.placement.device).type, (group.world,))
-            parallel = importlib.import_module("transformers.distributed.tensor_parallel")
-            tied = checkpoint.config.get("tied_embeddings")
-            if tied:  # one matrix: it is cut once, at the embedding
-                plan.pop(f"{END}.weight", None)
-            parallel.apply_tensor_parallelism(self._transformer, mesh, plan)
-            if tied:
-                self._transformer.get_output_embeddings().weight = self._transformer.get_input_embeddings().weight
-            _only_shares(self._transformer)
-            own = dict(self._transformer.named_parameters(remove_duplicate=False))
-            shares = {name: _local(own[name]) if name in own else kept for name, kept in checkpoint.tensors.items()}
-            self.checkpoint = replace(checkpoint, tensors=shares, mapped=None)
+        self.seen: Mapping[str, int | None] = {}
+        super().__init__(model, checkpoint)
+
+    def rehearse(self) -> None:
+        """See in a first pass what is split. Raises `CheckpointError` where that is not even."""
+        with self._group.together():
             self.seen = self._seen()
 
     def whole(self, name: str) -> torch.Tensor:
         """A parameter put together, on all ranks at once."""
         found = self._transformer.get_parameter(name)
         return found.full_tensor().detach() if isinstance(found, DTensor) else found.detach()
+
+    def _constructed(self) -> Any:
+        return hollow(self.loaded, self.model, self.checkpoint.placement.dtype)
+
+    def _load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        tied = bool(self.checkpoint.config.get("tied_embeddings"))
+        with self._group.together(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._plan(_mesh(self.checkpoint.placement.device, self._world), tied=tied)
+        planned = dict(self._transformer.named_parameters(remove_duplicate=False))
+        made: dict[int, torch.Tensor] = {}  # what is tied is cut once
+        shares = {
+            name: made.setdefault(id(tensor), self._share(name, tensor, planned.get(name)))
+            if id(tensor) not in made
+            else made[id(tensor)]
+            for name, tensor in tensors.items()
+        }
+        super()._load({name: _as_planned(share, planned.get(name)) for name, share in shares.items()})
+        if tied:
+            self._tie()
+        whole = self._transformer.state_dict()
+        count = sum(tensor.numel() for name, tensor in whole.items() if not (tied and name == f"{END}.weight"))
+        self.checkpoint = replace(self.checkpoint, tensors=shares, mapped=None, parameter_count=count)
+
+    def _plan(self, mesh: DeviceMesh, *, tied: bool) -> None:
+        """Have the library split the model, whose weights are not set."""
+        plan = self._transformer._expand_parallel_plan(self._transformer.tp_plan)
+        if not plan:
+            raise _no_plan(self.model.name, self._world)
+        if tied:  # one matrix: it is cut once, at the embedding
+            plan.pop(f"{END}.weight", None)
+        parallel = importlib.import_module("transformers.distributed.tensor_parallel")
+        parallel.apply_tensor_parallelism(self._transformer, mesh, plan)
+        if tied:
+            self._tie()
+
+    def _tie(self) -> None:
+        self._transformer.get_output_embeddings().weight = self._transformer.get_input_embeddings().weight
+
+    def _share(self, name: str, weight: torch.Tensor, planned: torch.Tensor | None) -> torch.Tensor:
+        """This rank's share of a weight, placed. Of all of it, mapped, that share alone is read."""
+        placement, share = self.checkpoint.placement, weight
+        if isinstance(planned, DTensor):
+            own = planned.to_local().shape
+            if weight.shape not in (planned.shape, own):
+                raise CheckpointError(
+                    f"{name} in {self.checkpoint.path} has the shape {list(weight.shape)}, not {list(planned.shape)}.",
+                    f"Are the weights of a model that {self.model.architecture.name} describes?",
+                )
+            if weight.shape != own:
+                cutting = importlib.import_module("transformers.distributed.sharding_utils")
+                share = cutting.DtensorShardOperation(planned).shard_tensor(weight)
+        if share is weight and self.checkpoint.mapped is None:
+            return weight.to(placement.device)
+        return share.to(placement.device, placement.dtype, copy=True, memory_format=torch.contiguous_format)
 
     def _seen(self) -> Mapping[str, int | None]:
         nodes = self.captured_nodes()
@@ -84,25 +130,49 @@ class PlannedRunner(Runner):
         return found
 
 
-def _only_shares(transformer: nn.Module) -> None:
-    """Let go of the whole tensors that shares were cut from. What is tied stays so."""
-    made: dict[int, nn.Parameter] = {}
-    for module in transformer.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if isinstance(parameter, DTensor) and id(parameter) in made:
-                setattr(module, name, made[id(parameter)])
-            elif isinstance(parameter, DTensor):
-                again = DTensor.from_local(
-                    parameter.to_local().detach().clone(),
-                    parameter.device_mesh,
-                    parameter.placements,
-                    run_check=False,
-                    shape=parameter.shape,
-                    stride=parameter.stride(),
-                )
-                made[id(parameter)] = nn.Parameter(again, requires_grad=False)
-                setattr(module, name, made[id(parameter)])
+def reader(model_class: Any, device: torch.device, world: int) -> Callable[..., Any]:
+    """`from_pretrained` of a class, which reads this rank's share of each weight, by the class's own plan, and no more.
+
+    The shares are on the processor. Raises `CheckpointError` for a class without a plan.
+    """
+    if not (model_class._tp_plan or model_class.config_class.base_model_tp_plan):
+        raise _no_plan(model_class.__name__, world)
+    mesh = _mesh(device, world)
+    configuration = importlib.import_module("transformers.distributed.configuration_utils")
+
+    def prepared(_: type, distributed_config: Any, device_map: Any = None) -> tuple[Any, Any, Any]:
+        return distributed_config, device_map, _Mesh(mesh)
+
+    # The library would take whichever accelerator it finds, and not the device that was asked for.
+    placed = {"prepare_distribute_model": classmethod(prepared), "__module__": model_class.__module__}
+    split: Any = type(model_class.__name__, (model_class,), placed)
+    return partial(split.from_pretrained, distributed_config=configuration.DistributedConfig(tp_size=world))
 
 
-def _local(parameter: torch.Tensor) -> torch.Tensor:
-    return (parameter.to_local() if isinstance(parameter, DTensor) else parameter).detach()
+class _Mesh:
+    """All ranks in one row, whichever of the library's rows is meant."""
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+
+    def get_mesh(self, _: object) -> DeviceMesh:
+        return self._mesh
+
+
+def _mesh(device: torch.device, world: int) -> DeviceMesh:
+    return init_device_mesh(device.type, (world,))
+
+
+def _as_planned(share: torch.Tensor, planned: torch.Tensor | None) -> torch.Tensor:
+    """A share as the part of a whole that it is."""
+    if not isinstance(planned, DTensor):
+        return share
+    mesh, places, stride = planned.device_mesh, planned.placements, planned.stride()
+    return DTensor.from_local(share, mesh, places, run_check=False, shape=planned.shape, stride=stride)
+
+
+def _no_plan(name: str, world: int) -> CheckpointError:
+    return CheckpointError(
+        f"{name} cannot be split over {world} ranks: transformers has no plan for it.",
+        "Serve it from one process: atlas serve.",
+    )

@@ -6,8 +6,9 @@ Arithmetic on sizes and indices. Knows no processes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -112,11 +113,15 @@ def require_divisible(model: Model, world: int) -> None:
 
 @dataclass(frozen=True)
 class WeightShare:
-    """A rank's share of every weight. `axes` are by the weights' names, with `{layer}` for a number."""
+    """A rank's share of every weight of an architecture. `axes` are by the weights' names, with `{layer}` for a number.
+
+    Of other architectures what the library that runs them makes a rank's share.
+    """
 
     axes: Mapping[str, int]
     rank: int
     parts: int
+    architecture: str
 
     @classmethod
     def of_rank(cls, model: Model, rank: int, world: int) -> WeightShare:
@@ -126,14 +131,24 @@ class WeightShare:
             axis = sharded_axis(model, path)
             if isinstance(node.node, Parameter) and axis is not None:
                 axes[node.node.weight] = axis
-        return cls(axes, rank, world)
+        return cls(axes, rank, world, model.architecture.id)
 
     def axis(self, name: str) -> int | None:
         """Which axis of a weight is split."""
         return self.axes.get(LAYER.sub(".{layer}.", name, count=1))
 
-    def of(self, name: str, weight: torch.Tensor) -> torch.Tensor:
-        return share_of(weight, self.axis(name), self.rank, self.parts)
+    def index(self, name: str, shape: Sequence[int]) -> tuple[slice, ...]:
+        axis = self.axis(name)
+        whole = (slice(0, size) for size in shape)
+        return tuple(
+            slice(*span(one.stop, self.rank, self.parts)) if at == axis else one for at, one in enumerate(whole)
+        )
+
+    def reader(self, model_class: Any, device: torch.device) -> Callable[..., Any]:
+        # transformers takes seconds to import, which most need not wait for.
+        from atlas.runtime.distributed.planned_share import reader
+
+        return reader(model_class, device, self.parts)
 
 
 def share_of(tensor: torch.Tensor, axis: int | None, rank: int, world: int) -> torch.Tensor:

@@ -75,23 +75,25 @@ class SplitRunner(ReferenceRunner):
         self,
         own: ReferenceRunner,
         group: Group,
-        seen: Mapping[str, int | None] | None = None,
+        seen: Callable[[], Mapping[str, int | None]] = dict,
         whole: Callable[[str], torch.Tensor] | None = None,
     ) -> None:
-        """`own` runs rank 0's share. Tensors are split along the axes that are declared, unless others were `seen`; and
-        a parameter is put together from shares in their order, unless all ranks do so by `whole`.
+        """`own` runs rank 0's share. Tensors are split along the axes that are declared, unless others were `seen` in a
+        rehearsal; and a parameter is put together from shares in their order, unless all ranks do so by `whole`.
         """
         super().__init__(own.model, own.checkpoint, own.loaded)
         self.built = own.built
         self.own = own
         self.group = group
-        sizes = own.model.architecture.sizes
-        self._seen = seen or {}
+        self._seen = seen
         self._whole = whole
-        names = [name for path in own.model.graph.nodes if (name := self.split_axis(path)) is not None]
-        self.splitting = Splitting(group.world, {name: sizes[name] for name in names})
         self._numbers = itertools.count(1)
         self._freed: list[int] = []
+        self.splitting = self._splitting()
+
+    def rehearse(self) -> None:
+        self.own.rehearse()
+        self.splitting = self._splitting()
 
     @property
     def context_length(self) -> int:
@@ -146,6 +148,14 @@ class SplitRunner(ReferenceRunner):
             return self.built
         return self._brought_together(self._replayed(work, memory, part, layer, list(sites)))
 
+    def observe(
+        self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: Iterable[Site], rank: int | None
+    ) -> Recording:
+        self.require_rank(rank)
+        if part == "build":
+            return self.built
+        return self._brought_together(self._replayed(work, memory, part, layer, list(sites)), rank)
+
     def portion(
         self, work: Pass, memory: Memory, part: Part, layer: int | None, path: str, rank: int | None, cut: Cut | None
     ) -> torch.Tensor | None:
@@ -167,10 +177,14 @@ class SplitRunner(ReferenceRunner):
             self._drop()
 
     def split_axis(self, path: str) -> str | None:
-        if is_expression(path):
+        at = self.axis(path)
+        if at is None:
             return None
-        at, node = self.axis(path), self.model.graph[path].node
-        return node.shape[at] if at is not None and isinstance(node, Tensor | Parameter) else None
+        node = self.model.graph[self.expressions.find(path).nodes[0] if is_expression(path) else path].node
+        return node.shape[at] if isinstance(node, Tensor | Parameter) else None
+
+    def is_own(self, path: str) -> bool:
+        return is_expression(path) and len(self._axes_at(path)) != 1
 
     def share(self, path: str, whole: torch.Tensor, rank: int) -> torch.Tensor:
         return share_of(whole, self.axis(path), rank, self.group.world)
@@ -186,19 +200,31 @@ class SplitRunner(ReferenceRunner):
             with self.group.together():
                 return _cut(self._whole(name), cut).cpu()
         share = self.checkpoint.placement.share
-        # Of what is asked of one rank all comes from there.
-        axis = share.axis(name) if isinstance(share, WeightShare) else 0
-        transfer = _Transfer(name, None, 0, own, self._parts(own, axis, rank, cut))
+        if self._whole is not None or not isinstance(share, WeightShare):
+            axis: int | None = 0  # not known here: a rank that is asked for has its own
+        else:
+            axis = share.axis(name)
+        transfer = _Transfer(name, None, 0, own, self._parts(own, axis, _from(rank, differs=axis is not None), cut))
         return self._moved([transfer], {"do": "give weight", "model": self.model.id})[0]
 
     def axis(self, key: str) -> int | None:
         """Which axis of a value is split: a node's as declared, an expression's where a node is declared there."""
         if not is_expression(key):
-            return self._seen[key] if key in self._seen else sharded_axis(self.model, key)
-        axes = {self.axis(node) for node in self.expressions.find(key).nodes}
+            seen = self._seen()
+            return seen[key] if key in seen else sharded_axis(self.model, key)
+        axes = self._axes_at(key)
         return axes.pop() if len(axes) == 1 else None
 
     # --- how
+
+    def _splitting(self) -> Splitting:
+        sizes = self.model.architecture.sizes
+        names = [name for path in self.model.graph.nodes if (name := self.split_axis(path)) is not None]
+        return Splitting(self.group.world, {name: sizes[name] for name in names})
+
+    def _axes_at(self, expression: str) -> set[int | None]:
+        """How the nodes that are declared at an expression are split: one way where it is known."""
+        return {self.axis(node) for node in self.expressions.find(expression).nodes}
 
     def _replayed(self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: list[Site]) -> Recording:
         self._tell("replay", work, memory, part=part, layer=layer, sites=[site.key for site in sites])
@@ -220,10 +246,12 @@ class SplitRunner(ReferenceRunner):
             }
         )
 
-    def _brought_together(self, recording: Recording) -> Recording:
-        """All values whole. What is not split is rank 0's."""
+    def _brought_together(self, recording: Recording, rank: int | None = None) -> Recording:
+        """All values whole, or one rank's shares. What is not split, or not known to be, is rank 0's unless another is
+        asked for.
+        """
         planned = [
-            self._transfer(key, layer, turn, value)
+            self._transfer(key, layer, turn, value, rank)
             for (key, layer), values in recording.values.items()
             for turn, value in enumerate(values)
         ]
@@ -238,14 +266,16 @@ class SplitRunner(ReferenceRunner):
         self, key: str, layer: int | None, turn: int, own: torch.Tensor, rank: int | None = None, cut: Cut | None = None
     ) -> _Transfer:
         """What to bring together of one value: all of it, or what is wanted, from the ranks that have it."""
-        return _Transfer(key, layer, turn, own, self._parts(own, self.axis(key), rank, cut))
+        axis = self.axis(key)
+        rank = _from(rank, differs=axis is not None or self.is_own(key))
+        return _Transfer(key, layer, turn, own, self._parts(own, axis, rank, cut))
 
     def _parts(self, own: torch.Tensor, axis: int | None, rank: int | None, cut: Cut | None) -> list[Piece]:
-        """The parts of what is wanted, of a tensor of which this rank has `own`."""
+        """The parts of what is wanted, of a tensor of which this rank has `own`; with `rank` those of its share."""
         if rank is not None:
             index = everything_of(own.shape) if cut is None else tuple(cut(tuple(own.shape)))
             (piece,) = pieces(own.shape, index, None, 1)
-            return [piece if axis is None else replace(piece, rank=rank)]
+            return [replace(piece, rank=rank)]
         shape = whole_shape(own.shape, axis, self.group.world)
         return pieces(shape, everything_of(shape) if cut is None else tuple(cut(shape)), axis, self.group.world)
 
@@ -275,6 +305,11 @@ class SplitRunner(ReferenceRunner):
     def _drop(self) -> None:
         """Have the others forget what they recorded last."""
         self.group.tell({"do": "drop"})
+
+
+def _from(rank: int | None, *, differs: bool) -> int | None:
+    """Where a rank's share comes from: what all ranks have is not moved."""
+    return rank if rank is None or differs else 0
 
 
 def _cut(tensor: torch.Tensor, cut: Cut | None) -> torch.Tensor:

@@ -126,6 +126,11 @@ class ReferenceRunner(Watched, ABC):
         self.checkpoint = checkpoint
         self.built = Recording()
 
+    def rehearse(self) -> None:
+        """What must be seen before the first run; of a split model all ranks do so together. Raises `CheckpointError`
+        where it turns out that the model cannot be run so.
+        """
+
     @property
     def n_layers(self) -> int:
         return self.model.architecture.sizes["layers"]
@@ -188,9 +193,20 @@ class ReferenceRunner(Watched, ABC):
         whole = self.weight(name)
         return whole if cut is None else whole[tuple(cut(tuple(whole.shape)))]
 
+    def observe(
+        self, work: Pass, memory: Memory, part: Part, layer: int | None, sites: Iterable[Site], rank: int | None
+    ) -> Recording:
+        """As `replay`; with `rank` that rank's shares. Raises `BadRequest` for a rank that there is not."""
+        self.require_rank(rank)
+        return self.replay(work, memory, part, layer, sites)
+
     def split_axis(self, path: str) -> str | None:  # noqa: ARG002 - of one process: none
-        """The axis along which a node's values are split."""
+        """The axis along which the values of a node, or of an expression where one is declared, are split."""
         return None
+
+    def is_own(self, path: str) -> bool:  # noqa: ARG002 - of one process: nothing
+        """Whether nothing says how the values of an expression lie in the ranks: then each rank has its own."""
+        return False
 
     def share(self, path: str, whole: torch.Tensor, rank: int) -> torch.Tensor:  # noqa: ARG002 - of one process: all
         """The part of a whole tensor that a rank has."""

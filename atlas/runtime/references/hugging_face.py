@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -24,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from atlas.catalog import Model
 from atlas.errors import CheckpointError, EnvironmentUnfit, NotFound, SourceMismatch
@@ -101,7 +103,7 @@ class Runner(ReferenceRunner):
         self._replaying = False
         self._given = 0  # how many values a block gives in a tuple, as a pass has shown
         with Recorder(self.sites(self.captured_nodes("build"))) as recorder:
-            self._transformer: Any = _constructed(self.loaded, model, checkpoint.placement.dtype)
+            self._transformer: Any = self._constructed()
         self.built = recorder.recording
         self._list, self._attribute = _list_of_blocks(self._transformer, model)
         self._load(checkpoint.tensors)
@@ -110,6 +112,10 @@ class Runner(ReferenceRunner):
     def context_length(self) -> int:
         longest = getattr(self._transformer.config, "max_position_embeddings", None)
         return min(int(longest or LONGEST), LONGEST)
+
+    def _constructed(self) -> Any:
+        """The reference's model, its weights not set."""
+        return _constructed(self.loaded, self.model, self.checkpoint.placement.dtype)
 
     def _load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         try:
@@ -120,7 +126,9 @@ class Runner(ReferenceRunner):
                 f"Are they of a model that {self.model.architecture.name} describes?",
             ) from error
         self._transformer.requires_grad_(False)
-        self._transformer.to(self.checkpoint.placement.device)  # buffers, which no checkpoint has
+        for module in self._transformer.modules():  # buffers, which no checkpoint has
+            for name, buffer in module.named_buffers(recurse=False):
+                module._buffers[name] = buffer.to(self.checkpoint.placement.device)
 
     @property
     def _layers(self) -> list[nn.Module]:
@@ -293,6 +301,22 @@ def _keep(cache: Any, work: Pass, memory: Memory) -> None:
                     *rows.shape[:2], capacity, rows.shape[3], dtype=rows.dtype, device=rows.device
                 )
             kept[layer][:, :, work.start : work.stop] = rows
+
+
+def hollow(loaded: Loaded, model: Model, dtype: torch.dtype) -> Any:
+    """The model of a declaration whose parameters have shapes, and no memory; buffers have their numbers."""
+    own = threading.get_ident()
+
+    def shape_alone(_module: nn.Module, _name: str, parameter: nn.Parameter) -> nn.Parameter | None:
+        if parameter.is_meta or threading.get_ident() != own:  # what is tied stays one
+            return None
+        return nn.Parameter(parameter.to("meta"), requires_grad=False)
+
+    handle = register_module_parameter_registration_hook(shape_alone)  # type: ignore[arg-type]  # as it is documented
+    try:
+        return _constructed(loaded, model, dtype)
+    finally:
+        handle.remove()
 
 
 def _constructed(loaded: Loaded, model: Model, dtype: torch.dtype = torch.float32) -> Any:

@@ -233,11 +233,11 @@ class Runner(ReferenceRunner):
         return found
 
     def _scratch(self, work: Pass, memory: Memory, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """A cache that ends with this pass, with the rows before it filled in."""
+        """A cache that ends with this pass, with the rows before it filled in, and zeros where the pass will write."""
         sizes = self.model.architecture.sizes
         pair = []
         for kept in (memory.keys, memory.values):
-            rows = torch.empty(1, work.stop, self.kv_heads, sizes["head_dim"], **self.placed)
+            rows = torch.zeros(1, work.stop, self.kv_heads, sizes["head_dim"], **self.placed)
             if kept:
                 rows[:, : work.start] = kept[layer][:, : work.start]
             pair.append(rows)

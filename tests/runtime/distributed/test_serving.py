@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import os
 import re
@@ -11,17 +13,28 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from atlas.catalog import Catalog
+from atlas.graph.nodes import Parameter
+from atlas.runtime.adoption import adopt
+from atlas.runtime.checkpoints import open_checkpoint
+from atlas.runtime.journal import Entry, Journal
+from atlas.runtime.references.base import Pass, ReferenceRunner
+from atlas.runtime.references.hugging_face import Runner
+from atlas.runtime.references.llama import Runner as Llama
+from atlas.runtime.untrained import untrained
+from tests.runtime import test_hugging_face_directory as hugging_face_directory
+from tests.runtime import test_meta_directory as meta_directory
 from tests.runtime.conftest import TinyGguf
 from tests.runtime.distributed.conftest import Started, StartRanks, free_port
 
 if TYPE_CHECKING:
-    from atlas.catalog import Catalog
     from atlas.runtime.engine import Engine
 
 LONG = {"model": "smollm2-135m", "prompt": "Once upon a time", "max_new_tokens": 48}
@@ -32,8 +45,9 @@ DEADLINE = 240
 class Server:
     """Three ranks and their address."""
 
-    def __init__(self, ranks: Started, port: int) -> None:
+    def __init__(self, ranks: Started, port: int, data: Path) -> None:
         self.ranks = ranks
+        self.data = data
         self.base = f"http://127.0.0.1:{port}"
 
     def get(self, path: str, body: Any = None) -> tuple[int, bytes]:
@@ -80,6 +94,11 @@ class Server:
         self.until(lambda: self.json(f"/api/runs/{run}")[1].get("status") == "done", "The run does not end.")
         return run
 
+    def written(self, *runs: str) -> list[Entry | None]:
+        """What stands in the journal of these runs."""
+        with closing(Journal(self.data / "runs.sqlite3")) as journal:
+            return [journal.find(run) for run in runs]
+
     def until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + DEADLINE
         while not condition():
@@ -103,7 +122,7 @@ def serve(start_ranks: StartRanks, own_data_dir: Path, tmp_path_factory: pytest.
         port = free_port()
         command = ["-m", "atlas", "serve", "--port", str(port), "--data-dir", str(data)]
         command += ["--rank-seconds", str(silence)]
-        server = Server(start_ranks(command), port)
+        server = Server(start_ranks(command), port, data)
         server.until(lambda: server.get("/readyz")[0] == 200, "It does not get ready.")
         return server
 
@@ -140,7 +159,7 @@ def test_numbers_and_checks_are_of_the_whole(server: Server, run: str, engine: E
         assert np.abs(theirs - ours).max() <= 1e-4 * np.abs(ours).max()
     summary = server.json(f"/api/runs/{run}/tensors/{WEIGHTS}?view=decode&layer=4&step=3")[1]
     assert {name: check["ok"] for name, check in summary["checks"].items()} == dict.fromkeys(summary["checks"], True)
-    assert summary["split"] == {"ranks": 3, "axis": "q_heads", "rank": None, "first": 0}
+    assert summary["split"] == {"ranks": 3, "axis": "q_heads", "rank": None, "first": 0, "own": False}
 
 
 def test_one_ranks_share(server: Server, run: str) -> None:
@@ -148,13 +167,49 @@ def test_one_ranks_share(server: Server, run: str) -> None:
     parts = [server.numbers(run, WEIGHTS, view="prefill", layer=2, rank=rank) for rank in range(3)]
     assert np.array_equal(np.concatenate(parts, axis=1), whole)
     summary = server.json(f"/api/runs/{run}/tensors/{WEIGHTS}?view=prefill&layer=2&rank=2")[1]
-    assert summary["split"] == {"ranks": 3, "axis": "q_heads", "rank": 2, "first": 6}
+    assert summary["split"] == {"ranks": 3, "axis": "q_heads", "rank": 2, "first": 6, "own": False}
     assert summary["checks"]["shape"]["ok"]
     assert summary["stats"]["count"] == whole.size // 3
     down = "blocks/feed-forward/down-weight"
     matrix = server.numbers(run, down, layer=1)
     assert np.array_equal(server.numbers(run, down, layer=1, rank=1), matrix[:, D_MLP // 3 : 2 * D_MLP // 3])
     assert server.get(f"/api/runs/{run}/tensors/{WEIGHTS}?rank=3")[0] == 422
+
+
+def test_whose_numbers_an_expression_has(server: Server, run: str, engine: Engine) -> None:
+    """Whole where nodes say how it is split; else one rank's own, and it says whose."""
+    query = "view=prefill&layer=3"
+    ranks = [server.json(f"/api/runs/{run}/expressions?{query}&rank={rank}")[1]["expressions"] for rank in range(3)]
+    unasked = server.json(f"/api/runs/{run}/expressions?{query}")[1]["expressions"]
+    whole = asyncio.run(engine.expressions(run, "prefill", 3, None))[1]
+    cut = 0
+    for item, *own in zip(unasked, *ranks, strict=True):
+        whose = {"ranks": 3, "axis": item["split"]["axis"], "rank": None, "first": 0, "own": False}
+        if item["nodes"]:
+            assert item["split"] == whose
+            assert [value["shape"] for value in item["values"]] == [list(value.shape) for value in whole[item["name"]]]
+            continue
+        assert item["split"] == whose | {"axis": None, "rank": 0, "own": True}
+        assert item["values"] == own[0]["values"]
+        assert [one["split"]["rank"] for one in own] == [0, 1, 2]
+        for turn, value in enumerate(whole[item["name"]]):
+            shape = own[2]["values"][turn]["shape"]
+            if len(axes := [at for at, size in enumerate(shape) if size != value.shape[at]]) != 1:
+                continue
+            name = f"{item['name']}/{turn + 1}"
+            if value.is_floating_point() and cut < 8:
+                parts = [server.numbers(run, name, view="prefill", layer=3, rank=rank) for rank in range(3)]
+                together = np.concatenate(parts, axis=axes[0])
+                assert np.abs(together - value.numpy()).max() <= 1e-4 * float(value.abs().max())
+                assert np.array_equal(parts[0], server.numbers(run, name, view="prefill", layer=3))
+                cut += 1
+    assert cut == 8
+    heads = next(item for item in ranks[2] if item["nodes"] == ["blocks/attention/similarities"])
+    assert heads["split"] == {"ranks": 3, "axis": "q_heads", "rank": 2, "first": 6, "own": False}
+    assert heads["values"][0]["shape"] == [1, 3, 5, 5]
+    page = server.get(f"/models/smollm2-135m/{GATE}?rank=2")[1].decode()
+    assert "Where no node is declared, the code column has rank 2&#39;s own numbers." in page
+    assert server.get(f"/api/runs/{run}/expressions?{query}&rank=3")[0] == 422
 
 
 def test_what_moves_is_what_was_asked(server: Server, run: str) -> None:
@@ -219,6 +274,10 @@ def test_a_rank_that_is_killed_is_named_and_the_run_goes_on_after_a_restart(
 
 
 def _a_rank_that_hangs_is_named(server: Server, identity: str) -> None:
+    """And where it goes on, it ends, since the others have given it up."""
+    tokens = server.json(f"/api/runs/{identity}")[1]["tokens"]
+    going = server.json("/api/runs", LONG | {"seed": 1, "temperature": 1.0})[1]["id"]
+    server.until(lambda: server.json(f"/api/runs/{going}")[1]["steps"] >= 2, "It does not decode.")
     stopped = server.ranks[1]
     os.kill(stopped.pid, signal.SIGSTOP)
     try:
@@ -226,9 +285,17 @@ def _a_rank_that_hangs_is_named(server: Server, identity: str) -> None:
         detail = server.json(f"/api/runs/{identity}")[1]["detail"]
         assert f"Rank 1 (process {stopped.pid} on " in detail
         assert "has said nothing for 10 s" in detail
+        assert server.ranks[2].wait(timeout=DEADLINE) == 2
+        kept = server.written(identity, going)
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert stopped.wait(timeout=DEADLINE) == 2
+        assert server.json(f"/api/runs/{identity}")[1]["detail"] == detail
         server.ranks[0].send_signal(signal.SIGTERM)
         assert server.ranks[0].wait(timeout=DEADLINE) == 2
-        assert server.ranks[2].wait(timeout=DEADLINE) == 2
+        assert server.written(identity, going) == kept
+        done = kept[0]
+        assert done is not None
+        assert list(done.generated) == [token["id"] for token in tokens[-len(done.generated) :]]
     finally:
         stopped.kill()
 
@@ -240,17 +307,38 @@ def _request(engine: Engine) -> Any:
     return RunRequest(model="smollm2-135m", token_ids=ids, max_new_tokens=48, temperature=0.0, seed=0)
 
 
-def test_ranks_that_end_in_good_order(start_ranks: StartRanks) -> None:
+def test_ranks_that_end_in_good_order(
+    start_ranks: StartRanks, tiny_gguf: TinyGguf, own_data_dir: Path, tmp_path: Path
+) -> None:
     """What is wrong at the start is said by every rank in one line, and all of them end."""
-    world_of_two = start_ranks(["-m", "atlas", "serve", "--port", "0"], world=2)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "sources").symlink_to((own_data_dir / "sources").resolve())
+    command = ["-m", "atlas", "serve", "--port", "0", "--data-dir", str(data)]
+    world_of_two = start_ranks(command, world=2)
+    another = tmp_path / "numpy-9.9.9.dist-info"
+    another.mkdir()
+    (another / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 9.9.9\n")
     different = start_ranks(
-        ["-m", "atlas", "serve", "--port", "0"],
+        command,
         world=2,
+        own=lambda rank: {"PYTHONPATH": str(tmp_path)} if rank else {},
         arguments=lambda rank: ["--max-new-tokens", str(100 + rank)],
     )
+    paths = [tiny_gguf(), tiny_gguf("other.gguf", metadata={"llama.rope.freq_base": 20000.0})]
+    weights = start_ranks(command, world=2, arguments=lambda rank: ["--checkpoint", f"mine={paths[rank]}"])
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in paths]
     for ranks, sentence in (
         (world_of_two, "SmolLM2 135M cannot be split over 2 ranks: 9 q heads, 3 kv heads cannot be divided by 2."),
-        (different, "differs from rank 0: --max-new-tokens is 101 there and 100 on rank 0."),
+        (
+            different,
+            f"differs from rank 0: numpy is 9.9.9 there and {np.__version__} on rank 0; "
+            "--max-new-tokens is 101 there and 100 on rank 0.",
+        ),
+        (
+            weights,
+            f"differs from rank 0: the weights of mine is sha256 {hashes[1]} there and sha256 {hashes[0]} on rank 0.",
+        ),
     ):
         for process in ranks:
             said = process.communicate(timeout=DEADLINE)[0]
@@ -275,12 +363,19 @@ def test_a_meeting_point_that_is_in_use(start_ranks: StartRanks) -> None:
 def test_where_the_default_cannot_be_split_others_stand_in_its_place(
     start_ranks: StartRanks, tiny_gguf: TinyGguf, tmp_path: Path, own_data_dir: Path, catalog: Catalog
 ) -> None:
-    """Two ranks: a Llama of one's own, and models of transformers by their plans, small and untrained."""
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "sources").symlink_to((own_data_dir / "sources").resolve())
+    """Two ranks: Llamas of one's own, and models of transformers by their plans, saved and untrained."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "sources").symlink_to((own_data_dir / "sources").resolve())
     port, path = free_port(), tiny_gguf()
-    command = ["-m", "atlas", "serve", "--port", str(port), "--data-dir", str(tmp_path / "data")]
-    server = Server(start_ranks([*command, "--checkpoint", f"mine={path}", "--untrained"], world=2), port)
+    shards, saved = (
+        meta_directory.write_small(tmp_path, 2),
+        hugging_face_directory.save_small(catalog, tmp_path, "qwen3"),
+    )
+    command = ["-m", "atlas", "serve", "--port", str(port), "--data-dir", str(data), "--untrained"]
+    for name, where in (("mine", path), ("sharded", shards), ("saved", saved)):
+        command += ["--checkpoint", f"{name}={where}"]
+    server = Server(start_ranks(command, world=2), port, data)
     server.until(lambda: server.get("/readyz")[0] == 200, "It does not get ready.")
     run = server.demonstration()
     assert server.json(f"/api/runs/{run}")[1]["model"] == "mine"
@@ -291,7 +386,15 @@ def test_where_the_default_cannot_be_split_others_stand_in_its_place(
     status, problem = server.json("/api/checkpoints", {"path": str(path), "model": "another"})
     assert status == 409
     assert "open them together when they start" in problem["detail"]
-    _planned_models_agree(server, catalog)
+    own = Catalog(catalog.store)
+    whole = open_checkpoint(shards, tmp_path / "whole")
+    _agrees(server, Llama(adopt(own, "sharded", whole), whole), (WEIGHTS, GATE, "blocks/attention/key-cache"))
+    norm = "blocks/attention/query-norm/normalized"
+    whole = open_checkpoint(saved, tmp_path / "whole")
+    _agrees(server, Runner(adopt(own, "saved", whole), whole), (WEIGHTS, norm, GATE))
+    mixtral = catalog.small("mixtral")
+    _agrees(server, Runner(mixtral, untrained(mixtral)), ("blocks/feed-forward/experts/gate",))
+    assert server.json("/api/runs", {"model": catalog.small("gpt2").id, "token_ids": [1]})[0] in (404, 409)  # no plan
     server.ranks[0].send_signal(signal.SIGTERM)
     for process in server.ranks:
         said = process.communicate(timeout=DEADLINE)[0]
@@ -299,34 +402,25 @@ def test_where_the_default_cannot_be_split_others_stand_in_its_place(
         assert "Traceback" not in said
 
 
-def _planned_models_agree(server: Server, catalog: Catalog) -> None:
-    from atlas.runtime.references.base import Pass
-    from atlas.runtime.references.hugging_face import Runner
-    from atlas.runtime.untrained import untrained
-
+def _agrees(server: Server, whole: ReferenceRunner, split: tuple[str, ...]) -> None:
+    """A model on the ranks computes what it does in one process; these nodes are split."""
     ids = (5, 6, 7, 8, 9, 10, 11)
-    cases = {
-        "qwen3": (WEIGHTS, "blocks/attention/query-norm/normalized", "blocks/feed-forward/gate"),
-        "mixtral": ("blocks/feed-forward/experts/gate",),
-    }
-    for architecture, split in cases.items():
-        model = catalog.small(architecture)
-        order = {"model": model.id, "token_ids": list(ids), "max_new_tokens": 2}
-        run = server.done(order)
-        whole = Runner(model, untrained(model))
-        nodes = [*split, "unembedding/logits"]
-        logits, recording = whole.capture(Pass(ids, 0), whole.memory(len(ids)), whole.sites(nodes))
-        assert server.json(f"/api/runs/{run}")[1]["tokens"][len(ids)]["id"] == int(logits[0, -1].argmax())
-        for node in nodes:
-            ours = recording.last(node, 0 if node.startswith("blocks/") else None)
-            assert ours is not None
-            theirs = server.numbers(run, node, view="prefill", layer=0)
-            assert theirs.shape == ours.shape
-            assert np.abs(theirs - ours.numpy()).max() <= 1e-4 * float(ours.abs().max())
-            summary = server.json(f"/api/runs/{run}/tensors/{node}?view=prefill&layer=0&checks=shape")[1]
-            assert (summary["split"]["axis"] is not None) == (node in split)
-            share = server.numbers(run, node, view="prefill", layer=0, rank=1)
-            assert share.size == (ours.numel() // 2 if node in split else ours.numel())
-        matrix = server.numbers(run, "unembedding/weight")
-        assert np.array_equal(matrix, whole.weight("lm_head.weight").numpy())
-    assert server.json("/api/runs", {"model": catalog.small("gpt2").id, "token_ids": [1]})[0] in (404, 409)  # no plan
+    run = server.done({"model": whole.model.id, "token_ids": list(ids), "max_new_tokens": 2})
+    nodes = [*split, "unembedding/logits"]
+    logits, recording = whole.capture(Pass(ids, 0), whole.memory(len(ids)), whole.sites(nodes))
+    assert server.json(f"/api/runs/{run}")[1]["tokens"][len(ids)]["id"] == int(logits[0, -1].argmax())
+    for node in nodes:
+        ours = recording.last(node, 0 if node.startswith("blocks/") else None)
+        assert ours is not None
+        theirs = server.numbers(run, node, view="prefill", layer=0)
+        assert theirs.shape == ours.shape
+        assert np.abs(theirs - ours.numpy()).max() <= 1e-4 * float(ours.abs().max())
+        summary = server.json(f"/api/runs/{run}/tensors/{node}?view=prefill&layer=0&checks=shape")[1]
+        assert (summary["split"]["axis"] is not None) == (node in split)
+        share = server.numbers(run, node, view="prefill", layer=0, rank=1)
+        assert share.size == (ours.numel() // 2 if node in split else ours.numel())
+    weight = whole.model.graph["unembedding/weight"].node
+    assert isinstance(weight, Parameter)
+    matrix = whole.weight(weight.weight).numpy()
+    assert np.array_equal(server.numbers(run, "unembedding/weight"), matrix)
+    assert np.array_equal(server.numbers(run, "unembedding/weight", rank=1), matrix[len(matrix) // 2 :])
