@@ -48,7 +48,7 @@ from atlas.settings import CheckpointChoice, Settings
 log = logging.getLogger(__name__)
 DEMONSTRATION = "The capital of France is"
 DEMONSTRATION_TOKENS = 8
-NICE = 10
+NICE = 3
 """How much less than pages a pass wants a core, as Unix counts it."""
 LAST_BLOCK = 3.0
 """Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
