@@ -28,16 +28,15 @@ export function pageAddress(href) {
     if (a) file = b ? `compare/${a}/${b}.html` : `compare/${a}/index.html`;
   } else {
     const [view, walk] = [take("view"), take("walk")];
-    take("open");
     if (walk) file = `${path}/walk-${walk}.html`;
-    else if (VIEWS.includes(view)) file = `${path}/${view}.html`;
+    else if (VIEWS.includes(view) && /^(models|embed)\//.test(path)) file = `${path}/${view}.html`;
   }
   const text = query.toString();
   return `${root}${file}${text ? `?${text}` : ""}${url.hash}`;
 }
 
-/** Whether a link leads to a page of a model or node. */
-export function leadsToModels(link) {
+/** Whether an address (a URL) is that of a page of a model or node. */
+export function leadsToModels(url) {
   const models = root === null ? "/models/" : new URL(`${root}models/`, location.href).pathname;
-  return link.origin === location.origin && link.pathname.startsWith(models);
+  return url.origin === location.origin && url.pathname.startsWith(models);
 }

@@ -1,6 +1,8 @@
 // Diagrams: pan, zoom and fit, arrow keys along the flow, and components that open in place without a new page.
 // Everything here is a convenience: each node and each opening sign is a link that works by itself.
 
+import { root } from "./address.js";
+
 const STEP = 1.3;
 const CLOSEST = 8; // how often a diagram can be enlarged
 
@@ -23,6 +25,11 @@ function enhance(figure) {
     if (await openInPlace(figure, sign)) camera = makeCamera(sheet());
   });
   showCurrent(figure);
+  if (root !== null) takeFromFiles(figure, svg => {
+    show(figure, svg);
+    camera = makeCamera(svg);
+    showCurrent(figure);
+  });
 }
 
 // --- the camera: which part of the diagram the picture shows
@@ -213,21 +220,35 @@ function neighbour(svg, link, key) {
 
 // --- open and close components in place: fetch the page that the sign links to, and take its diagram
 
+/** On a published site: the signs get addresses of this page, and what its address says is open is opened. */
+async function takeFromFiles(figure, shown) {
+  const { prepare, restored } = await import("./published/diagrams.js");
+  prepare(figure);
+  const svg = await restored(figure);
+  if (svg) shown(svg);
+}
+
+/** Puts another drawing in place, and lists the kinds of layers that it has. */
+function show(figure, svg) {
+  figure.querySelector(".diagram-svg").replaceWith(svg);
+  const list = figure.querySelector(".some-layers");
+  for (const line of list?.children ?? []) {
+    const pattern = line.querySelector(".badge").classList.item(1);
+    line.hidden = !svg.querySelector(`.${pattern}`);
+  }
+  if (list) list.hidden = [...list.children].every(line => line.hidden);
+}
+
 async function openInPlace(figure, sign) {
   const address = new URL(sign.getAttribute("href"), location.href).href;
   const path = sign.dataset.toggle;
   figure.setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch(address);
-    if (!answer.ok) throw new Error(answer.statusText);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const drawn = page.querySelector("figure.diagram .diagram-svg");
-    if (!drawn) throw new Error("no diagram");
-    figure.querySelector(".diagram-svg").replaceWith(document.adoptNode(drawn));
-    // The views' links carry what is open.
-    const views = page.getElementById("views");
-    if (views) document.getElementById("views")?.replaceWith(document.adoptNode(views));
-    history.replaceState(history.state, "", address);
+    if (root === null) await fromServer(figure, address);
+    else {
+      const { toggled } = await import("./published/diagrams.js");
+      show(figure, await toggled(figure, path));
+    }
     figure.querySelector(`a.toggle[data-toggle="${CSS.escape(path)}"]`)?.focus({ preventScroll: true });
     return true;
   } catch {
@@ -236,6 +257,19 @@ async function openInPlace(figure, sign) {
   } finally {
     figure.removeAttribute("aria-busy");
   }
+}
+
+async function fromServer(figure, address) {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(answer.statusText);
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const drawn = page.querySelector("figure.diagram .diagram-svg");
+  if (!drawn) throw new Error("no diagram");
+  show(figure, document.adoptNode(drawn));
+  // The views' links carry what is open.
+  const views = page.getElementById("views");
+  if (views) document.getElementById("views")?.replaceWith(document.adoptNode(views));
+  history.replaceState(history.state, "", address);
 }
 
 // A tall diagram in a column that scrolls by itself starts where the page's own node is.

@@ -60,9 +60,9 @@ export function search() {
       return;
     }
     const model = form.elements.model?.value ?? "";
-    const here = new URLSearchParams(location.search);
+    const view = document.documentElement.dataset.pageView ?? new URLSearchParams(location.search).get("view");
     const address = new URLSearchParams({ q: query, model });
-    if (here.get("view")) address.set("view", here.get("view"));
+    if (view) address.set("view", view);
     try {
       const answer = await request(`/api/search?${address}`);
       const body = await answer.json();

@@ -4,7 +4,7 @@ import { diagrams } from "./diagram.js";
 import { keys } from "./keys.js";
 import { lights } from "./lights.js";
 import { menus } from "./menus.js";
-import { fillSearch, followCode, route } from "./published/router.js";
+import { fillSearch, fullAddresses, route } from "./published/router.js";
 import { search } from "./search.js";
 import { theme } from "./theme.js";
 
@@ -17,5 +17,6 @@ menus();
 copyButtons();
 search();
 keys();
-followCode();
 fillSearch();
+fullAddresses();
+if (document.querySelector("[data-missing]")) import("./published/missing.js").then(({ missing }) => missing());

@@ -1,17 +1,25 @@
-"""A published site made of a recorded bundle: what `atlas build` writes, without recording the run again."""
+"""A published site made of recorded bundles: what `atlas build` writes, without recording the runs again."""
 
 from __future__ import annotations
 
 import asyncio
 import zipfile
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 from atlas.catalog import Catalog
+from atlas.inspection.recorded.bundle import written
 from atlas.inspection.recorded.layout import RUN, RecordedRun
+from atlas.inspection.recorded.record import Choice, record
+from atlas.runtime.engine import Engine
 from atlas.settings import Settings
-from atlas.web.published.building import ChosenModels, SiteBuilder
+from atlas.web.published.building import SiteBuilder
 from atlas.web.published.folder import built
+from atlas.web.published.listing import ChosenModels
+
+T = TypeVar("T")
 
 
 def publish(
@@ -22,20 +30,41 @@ def publish(
     models: tuple[str, ...],
     part: tuple[str, ...],
     url: str = "",
+    others: tuple[Path, ...] = (),
+    most_open: int = 2,
 ) -> RecordedRun:
-    """Build the pages of these models and nodes into a folder, with the bundle's run."""
-    with zipfile.ZipFile(bundle) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    run = RecordedRun.model_validate_json(members[RUN])
+    """Build the pages of these models and nodes into a folder, with the bundle's run, which it gives; and `others`.
+
+    Few diagrams are drawn with parts open: it is the drawing that takes time.
+    """
+    found = []
+    for path in (bundle, *others):
+        with zipfile.ZipFile(path) as archive:
+            found.append({name: archive.read(name) for name in archive.namelist()})
+    runs = tuple(RecordedRun.model_validate_json(members[RUN]) for members in found)
+    sizes: dict[str, int] = {}
     shown = ChosenModels(catalog.store, tuple(catalog.entry(entry.id) for entry in catalog), frozenset(models))
     with built(out) as folder:
-        place = folder.inside(f"runs/{run.id}")
-        for name, content in members.items():
-            place.add(name, content)
+        for run, members in zip(runs, found, strict=True):
+            place = folder.inside(f"runs/{run.id}")
+            for name, content in members.items():
+                place.add(name, content)
+            sizes[run.id] = place.bytes
         builder = SiteBuilder(
-            Settings(data_dir=data_dir), shown, models, part, (run,), {run.id: place.bytes}, run.budget, url
+            Settings(data_dir=data_dir), shown, models, part, runs, sizes, runs[0].budget, url, most_open
         )
-        # In a thread of its own: a browser's event loop may run in this one.
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(lambda: asyncio.run(builder.build(folder, lambda *_: None))).result()
-    return run
+        apart(builder.build(folder, lambda *_: None))
+    return runs[0]
+
+
+def recorded(engine: Engine, run: str, choice: Choice, out: Path) -> Path:
+    """A finished run in a bundle."""
+    with written(out) as sink:
+        apart(record(engine, run, choice, sink))
+    return out
+
+
+def apart(work: Coroutine[Any, Any, T]) -> T:
+    """What it gives, waited for in a thread of its own: a browser's event loop may run in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -189,20 +189,25 @@ class CodeColumn:
 
 @dataclass(frozen=True)
 class SomeLayers:
-    """What a diagram's badge and broken line stand for: `L`, pattern 0, `local layers: 0-4`."""
+    """What a diagram's badge and broken line stand for: `L`, pattern 0, `local layers: 0-4`; and whether it has them.
+
+    One that is not shown may be there when a part is opened.
+    """
 
     letters: str
     pattern: int
     words: str
+    shown: bool
 
 
 @dataclass(frozen=True)
 class Diagram:
     """A component's map: `svg` empty where it cannot be drawn, and the same graph as a nested list.
 
-    `some` are the kinds of layers that it tells apart.
+    `path` is the component's, '' the model's; `some` are the kinds of layers that the model tells apart.
     """
 
+    path: str
     title: str
     svg: Markup
     nodes: tuple[NodeRef, ...]
@@ -473,7 +478,8 @@ class ModelContext:
 @dataclass(frozen=True)
 class NodeContext:
     """node.html. `absent` says why the node is not there in this view, `layers` in which it is if not in all, `derived`
-    whether its model was read off the code.
+    whether its model was read off the code. `embed` is the page for frames: its full address, or only its path where
+    the site's address is not known.
     """
 
     frame: Frame
@@ -506,7 +512,10 @@ class NodeContext:
 
 @dataclass(frozen=True)
 class EmbedContext:
-    """embed.html: one node to stand in a frame of another site. `source` cites where it is computed."""
+    """embed.html: one node to stand in a frame of another site. `source` cites where it is computed.
+
+    `diagram` is a component's own, without its list.
+    """
 
     theme: str
     title: str
@@ -663,6 +672,13 @@ class ProblemContext:
     request_id: str
     suggestion: Link | None = None
     links: tuple[Link, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class MissingContext:
+    """missing.html: what a published site's host gives for an address that has no file."""
+
+    frame: Frame
 
 
 @dataclass(frozen=True)

@@ -228,16 +228,20 @@ class ModelView:
         By itself the whole model is drawn with what is repeated open, and a component with nothing open.
         """
         if parts is None:
-            inside = () if component else self.graph.children("")
-            parts = tuple(one.path for one in inside if isinstance(one.node, Component) and one.node.repeat)
+            parts = tuple(self.open_by_itself(component))
         title = self.component_name(self.graph[component]) if component else self.model.name
         drawn = diagram(self.model, component, view, page, parts)
         some = tuple(
-            SomeLayers(badge.letters, badge.pattern % 2, badge.layers.words)
+            SomeLayers(badge.letters, at, badge.layers.words, f"pattern-{at}" in drawn)
             for badge in badges(self.graph).values()
-            if f"pattern-{badge.pattern % 2}" in drawn
+            for at in (badge.pattern % 2,)
         )
-        return Diagram(title, drawn, self.tree(component, view), node_href(self.model.id, component), some)
+        return Diagram(component, title, drawn, self.tree(component, view), node_href(self.model.id, component), some)
+
+    def open_by_itself(self, component: str) -> frozenset[str]:
+        """The parts that a component's map has open where nobody asks for others."""
+        inside = () if component else self.graph.children("")
+        return frozenset(one.path for one in inside if isinstance(one.node, Component) and one.node.repeat)
 
     def neighbours(self, path: str) -> tuple[str, str]:
         """The nodes before and after in order of data flow; empty at either end."""

@@ -62,11 +62,7 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         ),
         path=path,
         walk=walk.current(request, model, path),
-        embed=(
-            f"{request.url.scheme}://{request.url.netloc}/embed/{model.id}/{path}{State(view=state.view).query}"
-            if site.published is None
-            else ""
-        ),
+        embed=_embed(site, request, f"/embed/{model.id}/{path}{State(view=state.view).query}"),
         kind=node.kind,
         repeat=view.repeat(node),
         name=node.name,
@@ -90,6 +86,13 @@ def node_context(site: Site, request: Request, model_id: str, path: str, state: 
         code=view.code(path),
         live=live_context(site.catalog, site.backend, model, path, state),
     )
+
+
+def _embed(site: Site, request: Request, href: str) -> str:
+    """The full address of the page for frames, as far as it is known."""
+    if site.published is not None:
+        return site.published.address(href)
+    return f"{request.url.scheme}://{request.url.netloc}{href}"
 
 
 def embed_context(site: Site, request: Request, model_id: str, path: str, state: State) -> EmbedContext:

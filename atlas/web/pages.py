@@ -6,11 +6,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
+from atlas.errors import NotFound
 from atlas.web.compare_page import compare_context
 from atlas.web.contexts import SearchContext
 from atlas.web.home_page import home_context
 from atlas.web.node_page import embed_context, model_context, node_context
-from atlas.web.preview_picture import preview_card, preview_picture
+from atlas.web.preview_picture import preview_card, preview_picture, site_card
+from atlas.web.readable import readable
 from atlas.web.reading_pages import api_context, glossary_context, how_to_read_context, walk_context
 from atlas.web.site import Site
 from atlas.web.sitemap import robots_text, sitemap_text
@@ -122,6 +124,17 @@ def preview(request: Request, model: str, node: str = "") -> Response:
 def preview_for_links(request: Request, model: str, node: str = "") -> Response:
     """The diagram of a page as pixels, with its title: what sites show beside a link to it."""
     picture = preview_card(_site(request).views[model], node)
+    return Response(picture, media_type="image/png", headers={"Cache-Control": "public, max-age=3600"})
+
+
+@router.get("/preview.png")
+def preview_of_the_site(request: Request) -> Response:
+    """What sites show beside a link to a page of no model."""
+    site = _site(request)
+    models = list(readable(site.catalog))
+    if not models:
+        raise NotFound("No model can be shown here.", "The front page says why.")
+    picture = site_card(site.views[models[0].id], len(models))
     return Response(picture, media_type="image/png", headers={"Cache-Control": "public, max-age=3600"})
 
 

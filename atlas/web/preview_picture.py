@@ -40,6 +40,13 @@ def preview_card(view: ModelView, path: str) -> bytes:
     return card(drawn, node.name, (*said, in_words(shape)) if shape else said)
 
 
+@lru_cache(maxsize=4)
+def site_card(view: ModelView, models: int) -> bytes:
+    """What is shown beside links to pages that are of no model: a model's drawing, and what the atlas is."""
+    said = "Each tensor with its shape, its equation, the lines of code that compute it, and live values"
+    return card(_drawn(view, ""), "Look inside a language model", (f"{models} models", said))
+
+
 def _drawn(view: ModelView, path: str) -> str:
     node = view.graph.nodes.get(path)
     if path and node is None:

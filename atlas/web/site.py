@@ -33,11 +33,14 @@ SWITCHER_LIMIT = 12
 
 
 class Published(Protocol):
-    """A site of files without a server: its address, where that is known, and those of its pages."""
+    """A site of files without a server: its address, where that is known, and those of its pages.
+
+    `address` gives the full address of a page by its address on a server, which stays where the site's is not known.
+    """
 
     url: str
 
-    def canonical(self, path: str) -> str: ...
+    def address(self, href: str) -> str: ...
 
 
 class Site:
@@ -67,7 +70,9 @@ class Site:
         origin = f"{request.url.scheme}://{request.url.netloc}"
         canonical = f"{origin}{request.url.path}"
         if self.published is not None:
-            origin, canonical = self.published.url, self.published.canonical(request.url.path)
+            origin = self.published.url
+            canonical = self.published.address(request.url.path) if origin else ""
+        about = f"/{model.id}{'/' if path else ''}{path}" if model is not None else ""
         theme = request.cookies.get("theme", "")
         return Frame(
             title=f"{title} · {NAME}" if title else NAME,
@@ -83,11 +88,7 @@ class Site:
             scripts=SCRIPTS,
             styles=STYLES if self.published is not None else (*STYLES, "transitions.css"),
             index=index,
-            preview_image=(
-                f"{origin}/preview/{model.id}{'/' if path else ''}{path}.png"
-                if model is not None and self.published is None
-                else ""
-            ),
+            preview_image=f"{origin}/preview{about}.png" if origin and index else "",
             published=self.published is not None,
             read_only=getattr(request.state, "read_only", False),
         )

@@ -27,11 +27,11 @@ export function openPanels({ section, store, panel, failed, runner }) {
       }
       update();
     };
-    const listed = (store.get().open ?? "").split(",");
+    const listed = (store.get().panels ?? "").split(",");
     if (listed.includes(name)) details.open = true;
     if (listed.includes(`-${name}`)) details.open = false;
     details.addEventListener("toggle", () => {
-      store.set({ open: openNames(section) });
+      store.set({ panels: openNames(section) });
       open();
     });
     panel.follow(context => {

@@ -1,7 +1,7 @@
 // What the reader has chosen, and its place in the address. One object a panel; listeners hear what has changed.
 
 const NUMBERS = ["layer", "step", "head"];
-const TEXTS = ["run", "cell", "rows", "columns", "part", "reduce", "scale", "range", "zoom", "open", "against"];
+const TEXTS = ["run", "cell", "rows", "columns", "part", "reduce", "scale", "range", "zoom", "panels", "against"];
 
 /** Reads the query of an address. */
 export function fromAddress(search) {

@@ -13,17 +13,6 @@ export function route() {
   if (named && target.pathname !== here) location.replace(target);
 }
 
-/** A click on an expression that is a node leads to it; what other expressions gave is not recorded. */
-export function followCode() {
-  if (root === null) return;
-  const model = document.getElementById("live")?.dataset.model;
-  document.addEventListener("click", event => {
-    const mark = event.target instanceof Element ? event.target.closest("#code [data-expression][data-node]") : null;
-    if (!mark || !model || mark.hasAttribute("data-this") || getSelection().toString()) return;
-    location.assign(pageAddress(`/models/${model}/${mark.dataset.node}${location.search}`));
-  });
-}
-
 /** Fills the search page. */
 export async function fillSearch() {
   const form = document.querySelector("form.big-search");
@@ -31,8 +20,16 @@ export async function fillSearch() {
   const query = given.get("q")?.trim();
   if (root === null || !form || !query) return;
   form.elements.q.value = query;
-  const hits = await searched({ q: query, model: given.get("model") ?? "" });
   document.querySelector("h1").textContent = `Found for “${query}”`;
+  form.parentElement.querySelector(".examples")?.remove();
+  const hits = await searched({ q: query, model: given.get("model") ?? "", view: given.get("view") ?? "full" });
+  const said = document.createElement("p");
+  said.textContent = hits.length ? "" : "Nothing is called like that. Try a shorter word, a symbol, or a name from another library.";
+  form.after(hits.length ? listOf(hits) : said);
+}
+
+/** Answers of the search as a server writes them. */
+export function listOf(hits) {
   const list = document.createElement("ol");
   list.className = "hits";
   for (const hit of hits) {
@@ -51,7 +48,12 @@ export async function fillSearch() {
     item.append(link);
     list.append(item);
   }
-  const said = document.createElement("p");
-  said.textContent = hits.length ? "" : "Nothing is called like that. Try a shorter word, a symbol, or a name from another library.";
-  form.after(hits.length ? list : said);
+  return list;
+}
+
+/** Addresses that a page can only know where it stands: the one to embed it by. */
+export function fullAddresses() {
+  for (const place of document.querySelectorAll("[data-full-address]")) {
+    place.textContent = new URL(pageAddress(place.textContent), location.href).href;
+  }
 }

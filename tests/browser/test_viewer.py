@@ -241,7 +241,7 @@ def test_an_address_restores_what_was_seen(page: Page) -> None:
     page.locator("canvas[data-tensor]").focus()
     page.keyboard.press("Enter")
     before, legend = cell(page), page.locator('[data-live="legend-text"]').text_content()
-    expect(page).to_have_url(re.compile("open=table"))
+    expect(page).to_have_url(re.compile("panels=table"))
     expect(page).to_have_url(re.compile("zoom="))
     address = page.url
     page.goto("about:blank")
@@ -444,9 +444,12 @@ def test_without_a_decode_step_the_page_says_so(page: Page) -> None:
     expect(page.locator("form#run button[type=submit]")).to_be_enabled()
 
 
-def test_what_a_pass_does_not_compute_is_explained(page: Page) -> None:
+def test_what_a_view_does_not_compute_is_explained(page: Page) -> None:
     page.goto(node_page(A + "masked-similarities", "view=decode"))
     expect(page.locator(".live-absent").first).to_contain_text("not computed in this view")
+
+
+def test_what_a_pass_does_not_compute_is_explained(page: Page) -> None:
     page.goto(node_page(A + "masked-similarities", "view=prefill"))
     settled(page)
     page.locator("textarea[name=prompt]").fill("[504]")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from atlas.graph.axes import VIEWS
 
-MADE = ("view", "walk", "open")
+MADE = ("view", "walk")
 """What of a query a server writes into the page."""
 
 
@@ -53,7 +53,7 @@ def read(href: str) -> tuple[Address, str]:
     path = parts.path.rstrip("/") or "/"
     if compare:
         return Address(path, a=query.get("a", ""), b=query.get("b", "")), after
-    view = query.get("view", "full")
+    view = query.get("view", "full") if path.startswith(("/models/", "/embed/")) else "full"
     return Address(path, view if view in VIEWS else "full", query.get("walk", "")), after
 
 

@@ -1,4 +1,4 @@
-"""All pages of a published site: which there are, each made by the application itself, and what goes beside them.
+"""All files of a published site: the pages, each made by the application itself, and what goes with them.
 
 Knows nothing of how runs are recorded: it is given what they hold.
 """
@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.requests import Request
 
 from atlas.catalog import Catalog
-from atlas.graph.axes import VIEWS
+from atlas.graph.axes import VIEWS, View
 from atlas.inspection.recorded.coverage import megabytes
 from atlas.inspection.recorded.layout import RecordedRun
-from atlas.models.entry import ModelEntry
-from atlas.provenance.store import SourceStore
 from atlas.render.assets import static_dir
 from atlas.settings import Settings
-from atlas.web import walk
 from atlas.web.app import create_app
-from atlas.web.contexts import Link, PublishedContext, PublishedRun
+from atlas.web.contexts import Link, MissingContext, PublishedContext, PublishedRun
+from atlas.web.preview_picture import preview_card, site_card
 from atlas.web.published.address import Address
+from atlas.web.published.diagrams import MOST, Drawings, folder_of
 from atlas.web.published.folder import Folder
+from atlas.web.published.listing import HOLDS, Listing, PublishedSite
 from atlas.web.published.rendering import HOST, rendered
 from atlas.web.published.rewriting import rewritten
 from atlas.web.published.values import RecordedValues
@@ -33,37 +35,13 @@ from atlas.web.readable import readable
 from atlas.web.site import Site
 from atlas.web.state import State, node_href
 
-PLAIN = ("/", "/how-to-read", "/walk", "/glossary", "/search", "/compare")
-HOLDS = "/published"
-"""The page that says what the site holds."""
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MISSING = "/404"
+"""What hosts give for an address that has no file: GitHub's and many others take `404.html` for it."""
 NOT_NEEDED = (".js", ".map")
 """Files of browser libraries that only the server uses, or nobody."""
-
-
-class ChosenModels(Catalog):
-    """A catalogue that lists some of its models; the others can still be spoken of."""
-
-    def __init__(self, store: SourceStore, entries: Iterable[ModelEntry], listed: frozenset[str]) -> None:
-        super().__init__(store, entries)
-        self.listed = listed
-
-    def __iter__(self) -> Iterator[ModelEntry]:
-        return (entry for entry in super().__iter__() if entry.id in self.listed)
-
-    @property
-    def default(self) -> ModelEntry:
-        return next(entry for entry in super().__iter__() if entry.default_weights)
-
-
-class PublishedSite:
-    """The site as pages are told of it. `url` is its address on the web, or empty where that is not known."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-
-    def canonical(self, path: str) -> str:
-        """The full address of a page, by its path on a server."""
-        return f"{self.url}/{Address(path.rstrip('/') or '/').file}" if self.url else ""
 
 
 class SiteBuilder:
@@ -79,104 +57,108 @@ class SiteBuilder:
         sizes: Mapping[str, int],
         budget: int,
         url: str,
+        most_open: int = MOST,
     ) -> None:
         """`nodes` are those that have pages, with all that is in them (all, if there is none).
 
-        `sizes` are the bytes of each run's files, by its id.
+        `sizes` are the bytes of each run's files, by its id; `most_open` is how many ways of having parts open are
+        drawn of each diagram.
         """
         self.models = models
-        self.nodes = nodes
         self.runs = runs
         self.sizes = sizes
         self.budget = budget
-        self.url = url.rstrip("/")
         self.catalog = catalog
         given = {"host": HOST, "token": "", "public": True, "requests_per_minute": 0, "trusted_proxy": ()}
         backend = RecordedValues(catalog, runs)
         self.app: FastAPI = create_app(settings.model_copy(update=given), catalog=catalog, backend=backend)
         self.site: Site = self.app.state.site
-        self.site.published = PublishedSite(url)
-        self.stops = self._stops(backend.live_model)
-        self.pages = list(self._pages())
-        self.files = {page.file for page in self.pages}
+        self.published = self.site.published = PublishedSite(url)
+        self.listing = Listing(catalog, models, nodes, backend.live_model)
+        self.most_open = most_open
         self.static_folder = ""
 
-    async def build(self, folder: Folder, tell: Callable[[int, int], None]) -> None:
-        """Write everything into a folder. `tell` hears how many pages of how many are made."""
+    async def build(self, folder: Folder, tell: Callable[[str, int, int], None]) -> None:
+        """Write everything into a folder. `tell` hears of what (pages, drawings, pictures) how many of how many are
+        made.
+        """
         self.static_folder = _static_files(folder)
         index = [{**asdict(entry), "keys": [asdict(key) for key in entry.keys]} for entry in self.site.index.entries()]
-        kept = [entry for entry in map(self._searchable, index) if entry is not None]
+        kept = [entry for entry in map(self.listing.searchable, index) if entry is not None]
         folder.write("search/index.json", json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode())
-        for done, page in enumerate(self.pages, 1):
+        pages = self.listing.pages
+        for done, page in enumerate(pages, 1):
             text = await rendered(self.app, page.path, page.query) if page.path != HOLDS else self._what_it_holds()
             folder.write(page.file, self._rewritten(text, page).encode())
-            tell(done, len(self.pages))
-        if self.url:
-            folder.write("sitemap.xml", self._sitemap().encode())
+            tell("pages", done, len(pages))
+        missing = self._rewritten(self._what_is_missing(), Address(MISSING), self.published.folder)
+        folder.write("404.html", missing.encode())
+        self._draw(folder, tell)
+        if self.published.url:
+            folder.write("sitemap.xml", self.listing.sitemap(self.published).encode())
+            self._picture(folder, tell)
 
-    def _rewritten(self, text: str, page: Address) -> str:
+    def _draw(self, folder: Folder, tell: Callable[[str, int, int], None]) -> None:
+        """The diagrams with other parts open."""
+        drawings = [self._drawings(one) for one in self.models]
+        whole, done = sum(map(len, drawings)), 0
+        for one in drawings:
+            for name, content in one.files():
+                folder.write(f"{folder_of(one.model.id)}/{name}", content)
+                done += name.endswith(".svg.z")
+                tell("drawings", done, whole)
+
+    def _drawings(self, model: str) -> Drawings:
+        view = self.site.views[model]
+        with_pages = [view.graph[path] for path in self.listing.nodes_of(model)]
+        shown = {node.path if node.kind == "component" else node.parent for node in with_pages}
+
+        def link(path: str, pass_: View) -> str:
+            page = Address(f"/models/{model}/{path}", pass_)
+            return f"../../{page.file}" if page.file in self.listing.files else ""
+
+        components = tuple(one for one in ("", *view.graph.nodes) if one in shown or not one)
+        return Drawings(view.model, components, view.open_by_itself, link, self.most_open)
+
+    def _picture(self, folder: Folder, tell: Callable[[str, int, int], None]) -> None:
+        """What sites that show a link to a page show with it."""
+        wanted = [(model, path) for model in self.models for path in ("", *self.listing.nodes_of(model))]
+        folder.write("preview.png", site_card(self.site.views[self.models[0]], len(self.models)))
+        for done, (model, path) in enumerate(wanted, 1):
+            name = f"preview/{model}{'/' if path else ''}{path}.png"
+            folder.write(name, preview_card(self.site.views[model], path))
+            tell("pictures", done, len(wanted))
+
+    def _rewritten(self, text: str, page: Address, up: str | None = None) -> str:
         version = "/static/"
 
         def static(address: str) -> str:
             return f"{self.static_folder}/{address.removeprefix(version).partition('/')[2]}"
 
         ids = tuple(run.id for run in self.runs)
-        return rewritten(text, page, static=static, published=lambda to: to.file in self.files, runs=ids)
+        return rewritten(text, page, static=static, published=lambda to: to.file in self.listing.files, runs=ids, up=up)
 
-    def _pages(self) -> Iterator[Address]:
-        for path in (*PLAIN, HOLDS):
-            yield Address(path)
-        for one in self.models:
-            model = self.catalog[one]
-            for path in ("", *filter(self._has_page, model.graph.nodes)):
-                for view in VIEWS:
-                    yield Address(f"/models/{one}{'/' if path else ''}{path}", view)
-            yield Address("/compare", a=one)
-            for other in self.models:
-                if other != one:
-                    yield Address("/compare", a=one, b=other)
-        yield from self.stops
+    def _what_is_missing(self) -> str:
+        frame = self.site.frame(_request(MISSING), "There is no such page", "This page is not here.", index=False)
+        return self._page("missing.html", MissingContext(frame))
 
-    def _has_page(self, path: str) -> bool:
-        return not self.nodes or any(path == one or path.startswith(f"{one}/") for one in self.nodes)
-
-    def _stops(self, model: str) -> list[Address]:
-        """The pages of the guided walk."""
-        if model not in self.models:
-            return []
-        found = []
-        for stop in walk.stops(self.catalog[model]):
-            declared = walk.STOPS[stop.number - 1]
-            if self._has_page(declared.path):
-                found.append(Address(f"/models/{model}/{declared.path}", declared.view, walk=str(stop.number)))
-        return found
-
-    def _searchable(self, entry: dict[str, object]) -> dict[str, object] | None:
-        """An entry of the search that leads to a page of this site."""
-        models = entry["models"]
-        assert isinstance(models, dict)
-        if not models:
-            return entry if entry["kind"] != "model" or entry["path"] in self.models else None
-        kept = {one: name for one, name in models.items() if one in self.models}
-        return {**entry, "models": kept} if kept and self._has_page(str(entry["path"])) else None
+    def _page(self, template: str, context: DataclassInstance) -> str:
+        """A page that only a published site has."""
+        return State().fill(self.site.templates.render(template, context))
 
     def _what_it_holds(self) -> str:
-        from starlette.requests import Request
-
-        request = Request({"type": "http", "method": "GET", "scheme": "http", "path": HOLDS, "query_string": b"",
-                           "headers": [], "server": (HOST, 80)})  # fmt: skip
         context = PublishedContext(
             frame=self.site.frame(
-                request, "What it holds", "Which pages and recorded runs this published atlas holds."
+                _request(HOLDS), "What it holds", "Which pages and recorded runs this published atlas holds."
             ),
             models=tuple(
                 Link(model.name, node_href(model.id)) for model in readable(self.catalog) if model.id in self.models
             ),
-            pages=len(self.pages),
+            pages=len(self.listing.pages),
             budget=megabytes(self.budget),
             runs=tuple(self._run(run) for run in self.runs),
         )
-        return State().fill(self.site.templates.render("published.html", context))
+        return self._page("published.html", context)
 
     def _run(self, run: RecordedRun) -> PublishedRun:
         left = {
@@ -198,12 +180,10 @@ class SiteBuilder:
             left_out=tuple((view, rows) for view, rows in left.items() if rows),
         )
 
-    def _sitemap(self) -> str:
-        lines = "".join(f"<url><loc>{self.url}/{page.file}</loc></url>\n" for page in self.pages if page.view == "full")
-        return (
-            '<?xml version="1.0" encoding="UTF-8"?>\n'
-            f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{lines}</urlset>\n'
-        )
+
+def _request(path: str) -> Request:
+    return Request({"type": "http", "method": "GET", "scheme": "http", "path": path, "query_string": b"",
+                    "headers": [], "server": (HOST, 80)})  # fmt: skip
 
 
 def _static_files(folder: Folder) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import zlib
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -40,17 +42,39 @@ def test_two_builds_are_equal_byte_for_byte(sites: Sites) -> None:
 def test_no_link_leads_nowhere(sites: Sites) -> None:
     site = sites[0]
     broken, seen = [], 0
-    for page in site.rglob("*.html"):
-        for match in re.finditer(r'\s(?:href|src|action)="([^"]*)"', page.read_text(encoding="utf-8")):
+    for page in (*site.rglob("*.html"), *site.rglob("*.svg.z")):
+        content = page.read_bytes()
+        text = (zlib.decompress(content) if page.suffix == ".z" else content).decode()
+        around = site if page.name == "404.html" else page.parent
+        for match in re.finditer(r'\s(?:href|src|action)="([^"<]*)"', text):
             href = unescape(match[1])
             if href.startswith(("https:", "http:", "#", "data:")):
                 continue
+            if page.name == "404.html":
+                href = href.removeprefix("/")  # where the site's address is not known, its host's root is taken
             seen += 1
             path = urlsplit(href).path
-            if href.startswith("/") or not (page.parent / path if path else page).resolve().is_file():
+            if href.startswith("/") or not (around / path if path else page).resolve().is_file():
                 broken.append((page.name, href))
     assert seen > 500
     assert broken == []
+
+
+def test_what_leads_out_of_the_part_is_text_and_has_no_key(sites: Sites) -> None:
+    site = sites[0]
+    page = (site / "models" / MODEL / "final-norm" / "scale" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'<a class="node" data-node="final-norm/gain"', page)
+    assert re.search(r'<a href="[^"]*" data-key="p"', page) is None or "final-norm/rms" not in PART
+    model = (site / "models" / MODEL / "index.html").read_text(encoding="utf-8")
+    for found in re.finditer(r"<a(?= )(?![^>]* href=)[^>]*>", model):
+        assert "data-key" not in found[0]
+        assert "aria-label" not in found[0]
+    walk = (site / "walk" / "index.html").read_text(encoding="utf-8")
+    assert "Text becomes numbers" in walk
+    assert not re.search(r'<a href="[^"]*token-ids', walk)
+    index = json.loads((site / "search" / "index.json").read_bytes())
+    nodes = {entry["path"] for entry in index if entry["models"]}
+    assert nodes == set(PART)
 
 
 def test_every_view_has_its_file_with_its_own_content(sites: Sites) -> None:
@@ -87,7 +111,22 @@ def test_a_site_that_knows_its_address_names_it(
 ) -> None:
     address = "https://example.org/below/atlas"
     publish(tmp_path / "site", bundle, catalog, own_data_dir, (MODEL,), ("token-ids",), address)
-    page = (tmp_path / "site" / "models" / MODEL / "token-ids" / "prefill.html").read_text(encoding="utf-8")
+    site = tmp_path / "site"
+    page = (site / "models" / MODEL / "token-ids" / "prefill.html").read_text(encoding="utf-8")
     assert f'<link rel="canonical" href="{address}/models/{MODEL}/token-ids/index.html">' in page
-    sitemap = (tmp_path / "site" / "sitemap.xml").read_text(encoding="utf-8")
-    assert f"<loc>{address}/models/{MODEL}/token-ids/index.html</loc>" in sitemap
+    assert f'&lt;iframe src="<span>{address}/embed/{MODEL}/token-ids/prefill.html</span>"' in page
+    sitemap = (site / "sitemap.xml").read_text(encoding="utf-8")
+    listed = re.findall(rf"<loc>{address}/(.*)</loc>", sitemap)
+    assert f"models/{MODEL}/token-ids/index.html" in listed
+    assert len(listed) == len(set(listed)) == sitemap.count("<loc>")
+    for name in listed:
+        assert f'<link rel="canonical" href="{address}/{name}">' in (site / name).read_text(encoding="utf-8")
+    for html in site.rglob("*.html"):
+        for picture in re.findall(
+            rf'property="og:image" content="{address}/([^"]*)"', html.read_text(encoding="utf-8")
+        ):
+            assert struct.unpack(">8x8xII", (site / picture).read_bytes()[:24]) == (1200, 630)
+    assert "og:image" in (site / "index.html").read_text(encoding="utf-8")
+    missing = (site / "404.html").read_text(encoding="utf-8")
+    assert 'data-root="/below/atlas/"' in missing
+    assert '<form class="big-search" action="/below/atlas/search/index.html"' in missing
