@@ -1,7 +1,8 @@
 // The code as an index: every expression that gave a tensor in the current run says what it gave, and opens its values.
+// A published site says what was recorded of them, which is all but the numbers themselves.
 
-import { root } from "../address.js";
-import { getJson } from "./api.js";
+import { pageAddress, root } from "../address.js";
+import { getJson, request } from "./api.js";
 import { el as element } from "./build.js";
 import { fromAddress } from "./state.js";
 
@@ -21,6 +22,7 @@ function source(live) {
     const query = new URLSearchParams({ view: live.dataset.view, part: inside ? "block" : "outside" });
     if (inside) query.set("layer", state.layer ?? 0);
     if (live.dataset.view === "decode") query.set("step", state.step ?? 1);
+    if (live.dataset.rank) query.set("rank", live.dataset.rank);
     const url = `/api/runs/${encodeURIComponent(run)}/expressions?${query}`;
     if (!kept.has(url)) {
       const asked = getJson(url).then(said => ({
@@ -41,6 +43,13 @@ function words(item) {
     const lost = [value.nan && `${value.nan} nan`, value.inf && `${value.inf} inf`].filter(Boolean);
     return `${value.dtype} [${value.shape.join(", ")}] rms ${number(value.rms)}${lost.length ? `, ${lost.join(", ")}` : ""}`;
   });
+}
+
+/** Whose numbers they are, where a model is split over several ranks and these are not of the whole. */
+function whose(item) {
+  if (item.split?.rank == null) return [];
+  const { rank, ranks, own } = item.split;
+  return [own ? `rank ${rank} of ${ranks}: nothing is declared here that says how the ranks share it` : `rank ${rank} of ${ranks}`];
 }
 
 function place(tip, mark) {
@@ -76,6 +85,7 @@ async function open(dialog, item, found) {
   const query = new URLSearchParams(found.query);
   query.delete("part");
   const parts = [element("h2", {}, item.text), element("p", { class: "note" }, `In ${item.function}, line ${item.span[0]}.`)];
+  for (const line of whose(item)) parts.push(element("p", { class: "note" }, `Of ${line}. The page's choice of ranks shows another's.`));
   for (const { value, name } of turns) {
     const base = `/api/runs/${encodeURIComponent(found.run)}/tensors/${name}/data?${query}`;
     const rows = element("pre", { class: "values", tabindex: "0" }, "…");
@@ -84,12 +94,13 @@ async function open(dialog, item, found) {
       element("p", { class: "glance" }, `${value.dtype} [${value.shape.join(", ")}]`),
       element("p", { class: "note" }, stats),
       rows,
-      element("p", {}, element("a", { href: `${base}&format=npy`, download: "" }, "all of it as .npy")),
+      ...(root === null ? [element("p", {}, element("a", { href: `${base}&format=npy`, download: "" }, "all of it as .npy"))] : []),
     );
     const slice = value.shape.length ? `&slice=${corner(value.shape)}` : "";
-    fetch(`${base}&format=csv${slice}`)
+    request(`${base}&format=csv${slice}`)
       .then(async answer => {
-        rows.textContent = answer.ok ? grid(await answer.text()) : ((await answer.json()).detail ?? "The values could not be read.");
+        const said = answer.ok ? null : await answer.json();
+        rows.textContent = said ? [said.detail ?? "The values could not be read.", said.hint].filter(Boolean).join("\n") : grid(await answer.text());
       })
       .catch(() => { rows.textContent = "The server does not answer."; });
   }
@@ -121,6 +132,12 @@ export function codeIndex(live) {
     return {};
   };
   const leads = mark => mark.dataset.node && !mark.hasAttribute("data-this");
+  const follow = mark => {
+    const query = new URLSearchParams(location.search);
+    if (live.dataset.view !== "full") query.set("view", live.dataset.view);
+    const text = query.toString();
+    location.assign(pageAddress(`/models/${live.dataset.model}/${mark.dataset.node}${text ? `?${text}` : ""}`));
+  };
   const say = (mark, lines) => {
     tip.replaceChildren(...lines.map(line => element("span", {}, line)));
     tip.hidden = false;
@@ -132,7 +149,7 @@ export function codeIndex(live) {
     current = start;
     try {
       const { item, mark } = await lookUp(start);
-      if (item && current === start) say(start, [item.text, ...words(item), leads(mark) ? "click for its page" : "click for values"]);
+      if (item && current === start) say(start, [item.text, ...words(item), ...whose(item), leads(mark) ? "click for its page" : "click for values"]);
     } catch (error) {
       if (current === start) say(start, [error.message]);
     }
@@ -142,10 +159,12 @@ export function codeIndex(live) {
       const { found, item, mark } = await lookUp(start);
       if (!item) return;
       hide();
-      if (leads(mark)) location.href = `/models/${live.dataset.model}/${mark.dataset.node}${location.search}`;
+      if (leads(mark)) follow(mark);
       else await open(dialog, item, found);
     } catch (error) {
-      say(start, [error.message]);
+      const node = root === null ? null : start.closest(`${MARK}[data-node]:not([data-this])`); // its page is there all the same
+      if (node) follow(node);
+      else say(start, [error.message]);
     }
   };
 
@@ -192,4 +211,4 @@ export function codeIndex(live) {
 }
 
 const live = document.getElementById("live");
-if (live?.dataset.liveModel && root === null) codeIndex(live); // recorded runs hold no values of expressions
+if (live?.dataset.liveModel) codeIndex(live);

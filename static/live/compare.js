@@ -1,14 +1,18 @@
 // Compare: the same node at another step, layer or view, or in another run, beside this one, with their difference.
 
+import { root } from "../address.js";
 import { address, getJson } from "./api.js";
 import { createScale, palette } from "./color.js";
 import { bar, choice, el, latest } from "./build.js";
 import { readable, visible } from "./format.js";
 import { createHeatmap } from "./heatmap.js";
 import { indexOf, partOf, passOf, sceneOf, tensorPath } from "./look.js";
-import { rememberedRuns } from "./runs.js";
+import { publishedRuns, rememberedRuns } from "./runs.js";
 
 const KINDS = { view: "another view", step: "another decode step", layer: "another layer", run: "another run" };
+const NO_OTHER_RUN = root === null
+  ? "No other run is known here: run another prompt first."
+  : "This published atlas holds no other run of this model.";
 const TIGHT = 1e-5; // a relative difference that rounding explains
 
 /** "step:3" as a query: {against_step: "3"}; null where it names nothing. */
@@ -32,6 +36,7 @@ export function create({ place, details, section, store, panel, failed }) {
   let maps = null;
   let context = null;
   let shown = "";
+  let published = [];
   let kind = againstOf(store.get().against) ? store.get().against.split(":")[0] : null;
 
   function said(text, hint = "") {
@@ -45,7 +50,8 @@ export function create({ place, details, section, store, panel, failed }) {
     if (kind === "view") return ["full", "prefill", "decode"].filter(view => view !== summary.view).map(view => [view, { full: "full sequence", prefill: "prefill", decode: "decode" }[view]]);
     if (kind === "step") return Array.from({ length: run.steps }, (_, at) => [String(at + 1), `step ${at + 1}`]).filter(([at]) => Number(at) !== summary.step);
     if (kind === "layer") return Array.from({ length: Number(section.dataset.layers) }, (_, at) => [String(at), `layer ${at}`]).filter(([at]) => Number(at) !== summary.layer);
-    return rememberedRuns().filter(one => one.id !== run.id).map(one => [one.id, `${one.id.slice(0, 8)} “${one.prompt.slice(0, 30)}”`]);
+    const known = root === null ? rememberedRuns() : published.filter(one => one.model === run.model);
+    return known.filter(one => one.id !== run.id).map(one => [one.id, `${one.id.slice(0, 8)} “${one.prompt.slice(0, 30)}”`]);
   }
 
   function offer() {
@@ -54,7 +60,6 @@ export function create({ place, details, section, store, panel, failed }) {
     kindBox.replaceChildren(choice([["", "nothing"], ...kinds], kind ?? "", value => {
       kind = value || null;
       const first = kind ? values()[0] : null;
-      if (kind && !first) said(kind === "run" ? "No other run is known here: run another prompt first." : "There is no other one.");
       store.set({ against: first ? `${kind}:${first[0]}` : null });
       update(panel.context());
     }));
@@ -71,7 +76,9 @@ export function create({ place, details, section, store, panel, failed }) {
     const against = againstOf(store.get().against);
     if (!against) {
       shown = "";
-      words.textContent = "Choose what to lay beside this tensor. Rows are compared: norm of the difference over norm of the row.";
+      words.textContent = kind && !values().length
+        ? (kind === "run" ? NO_OTHER_RUN : "There is no other one.")
+        : "Choose what to lay beside this tensor. Rows are compared: norm of the difference over norm of the row.";
       sides.hidden = true;
       chart.replaceChildren();
       return;
@@ -149,6 +156,12 @@ export function create({ place, details, section, store, panel, failed }) {
     });
   }
 
+  if (root !== null) {
+    publishedRuns().then(runs => {
+      published = runs;
+      if (context) update(context);
+    }).catch(failed);
+  }
   details.open ||= Boolean(againstOf(store.get().against));
   return { update };
 }

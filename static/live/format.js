@@ -1,19 +1,37 @@
 // Numbers and tokens as text. Knows nothing of the page.
 
-/** The shortest decimal that reads back to the same number of a dtype; `nan`, `inf`, `-inf` as numpy writes them. */
+/** The shortest decimal that reads back to the same number of a dtype, as numpy writes it; `nan`, `inf`, `-inf` too. */
 export function shortest(value, dtype = "float32") {
+  if (dtype === "bool") return value ? "True" : "False";
   if (Number.isNaN(value)) return "nan";
   if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-  if (/64$|^u?int|bool/.test(dtype) && dtype !== "complex64") return withPoint(String(value), dtype);
+  if (/^u?int/.test(dtype)) return String(value);
+  if (dtype === "float64" || Object.is(value, -0)) return written(value);
+  const near = dtype === "float16" ? halved : Math.fround;
   for (let digits = 1; digits <= 9; digits++) {
-    const text = value.toPrecision(digits);
-    if (Math.fround(Number(text)) === value) return withPoint(String(Number(text)), dtype);
+    const short = Number(value.toPrecision(digits));
+    if (near(short) === value) return written(short);
   }
-  return withPoint(String(value), dtype);
+  return written(value);
 }
 
-function withPoint(text, dtype) {
-  return /int|bool/.test(dtype) || /[.e]/.test(text) ? text : `${text}.0`;
+/** A float with its point, or with its exponent where it is very small or large. */
+function written(value) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e16)) return value.toExponential().replace(/e([+-])(\d)$/, "e$10$2");
+  const text = Object.is(value, -0) ? "-0" : String(value);
+  return text.includes(".") ? text : `${text}.0`;
+}
+
+/** The nearest number that float16 has, ties to even. */
+export function halved(value) {
+  if (!Number.isFinite(value) || value === 0) return value;
+  const exponent = Math.max(-14, Math.floor(Math.log2(Math.abs(value))));
+  const unit = 2 ** (exponent - 10);
+  const steps = value / unit;
+  const near = Math.round(steps);
+  const rounded = Math.abs(steps - Math.trunc(steps)) === 0.5 && near % 2 ? near - 1 : near;
+  return Math.abs(rounded * unit) > 65504 ? Math.sign(value) * Infinity : rounded * unit;
 }
 
 /** A number for reading: four significant digits, a true minus sign, the same width for the same size. */
@@ -61,4 +79,18 @@ export function ordinal(rank) {
   const tail = rank % 100;
   const ends = { 1: "st", 2: "nd", 3: "rd" };
   return `${count(rank)}${tail > 10 && tail < 14 ? "th" : (ends[rank % 10] ?? "th")}`;
+}
+
+const ESCAPES = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+/** A text in quotes, with what cannot be seen escaped: as Python's repr writes it, and the server with it. */
+export function quoted(text) {
+  const mark = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const hidden = letter => {
+    const code = letter.codePointAt(0);
+    const [sign, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+    return `\\${sign}${code.toString(16).padStart(digits, "0")}`;
+  };
+  const inside = text.replace(/[\\\n\r\t]/g, letter => ESCAPES[letter]).replace(/(?! )[\p{C}\p{Z}]/gu, hidden);
+  return mark + inside.replaceAll(mark, `\\${mark}`) + mark;
 }

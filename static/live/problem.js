@@ -9,3 +9,6 @@ export class Problem extends Error {
     this.facts = said;
   }
 }
+
+/** A request that cannot be understood: what is wrong with it, and what would do. */
+export const refused = (detail, hint, facts = {}) => new Problem(422, { ...facts, code: "bad-request", detail, hint });

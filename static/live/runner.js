@@ -1,5 +1,6 @@
 // The run of the panel: the one in the address, the demonstration, or the one that the form starts; followed as it goes.
 
+import { root } from "../address.js";
 import { Problem } from "./api.js";
 import { untilReady } from "./problems.js";
 import { fillForm, followRun, forgetRun, lookAtRun, orderOf, orderOfRun, rememberRun, rememberedRuns, startRun } from "./runs.js";
@@ -170,11 +171,11 @@ export function createRunner({ section, store, strip, status, problems, shown })
   function lost(problem) {
     const known = rememberedRuns().find(one => one.id === (run?.id ?? store.get().run));
     const actions = [];
-    if (known) actions.push([`Run it again: “${known.prompt.slice(0, 40)}”`, () => submit(known.order)]);
+    if (known && root === null) actions.push([`Run it again: “${known.prompt.slice(0, 40)}”`, () => submit(known.order)]);
     actions.push(["Show the demonstration", () => demonstrate()]);
     stop.disabled = true;
     status("");
-    problems.say({ message: "The server has no such run any more.", hint: problem.message, code: problem.code }, actions);
+    problems.say({ message: root === null ? "The server has no such run any more." : "This published atlas does not hold what was asked for.", hint: problem.message, code: problem.code }, actions);
   }
 
   async function demonstrate() {

@@ -1,5 +1,6 @@
 // Runs: what the form asks for, starting, following by server-sent events, stopping.
 
+import { root } from "../address.js";
 import { getJson, postJson, remove } from "./api.js";
 
 const KNOWN = "atlas-runs"; // what this reader has run, in local storage: so a run that a server forgot can be asked again
@@ -46,6 +47,7 @@ export const forgetRun = id => remove(`/api/runs/${encodeURIComponent(id)}`);
 
 /** Remembers how to start a run again. */
 export function rememberRun(run) {
+  if (root !== null) return; // a published run cannot be started again
   const known = rememberedRuns().filter(one => one.id !== run.id);
   known.unshift({ id: run.id, prompt: run.prompt.slice(0, 200), order: orderOfRun(run) });
   try {
@@ -53,6 +55,12 @@ export function rememberRun(run) {
   } catch {
     // Storage is full or switched off: then it is not remembered.
   }
+}
+
+/** The runs that a published site holds. */
+export async function publishedRuns() {
+  const { publishedIds } = await import("./recorded/files.js");
+  return Promise.all(publishedIds().map(id => lookAtRun(id)));
 }
 
 export function rememberedRuns() {

@@ -2,7 +2,7 @@
 
 import { root } from "../address.js";
 import { address, request } from "./api.js";
-import { el } from "./build.js";
+import { el, latest } from "./build.js";
 import { bytes } from "./format.js";
 import { passOf, sliceOf, tensorPath } from "./look.js";
 import { drawLegend, histogramFor } from "./legend.js";
@@ -10,11 +10,14 @@ import { createScale, palette } from "./color.js";
 
 const CSV_MOST = 1_000_000;
 
-/** The lines that load a tensor from this server; from a published site, the file that was saved. */
-export function snippet(url, summary) {
+/** The lines that load a tensor: from this server, or from the files of a published site. */
+async function linesFor(url, run, summary) {
   const axes = summary.axes.map(axis => axis.name).join(", ");
   const said = `print(tensor.shape, tensor.dtype)  # [${summary.shape.join(", ")}]: ${axes}`;
-  if (root !== null) return ["import numpy as np", "", `tensor = np.load("${fileName(summary, "npy")}")`, said].join("\n");
+  if (root !== null) {
+    const [{ recordedSnippet }, { openTensor }] = await Promise.all([import("./recorded/snippet.js"), import("./recorded/files.js")]);
+    return recordedSnippet(await openTensor(run.id, summary.node, summary.view, summary.layer, summary.step), said);
+  }
   return [
     "import io",
     "import urllib.request",
@@ -40,7 +43,8 @@ async function save(url, name) {
   URL.revokeObjectURL(link.href);
 }
 
-export function create({ place, panel }) {
+export function create({ place, failed }) {
+  const newest = latest(failed);
   const files = el("p", { class: "files" });
   const code = el("pre", { class: "snippet", tabindex: "0" });
   const said = el("p", { class: "about", role: "status", text: "\u00a0" });
@@ -114,7 +118,10 @@ export function create({ place, panel }) {
         ". The plane shown: ", link(".npy", file("npy", shown)), ...(cells <= CSV_MOST ? [" ", link(".csv", file("csv", shown))] : []),
         summary.stats.count > CSV_MOST ? ". CSV is given for up to a million numbers." : ".",
       );
-      code.textContent = snippet(new URL(file("npy"), location.href).href, summary);
+      newest(async () => {
+        const lines = await linesFor(new URL(file("npy"), location.href).href, run, summary);
+        if (context === next) code.textContent = lines;
+      });
     },
   };
 }

@@ -15,6 +15,12 @@ async function entries() {
   return asked;
 }
 
+/** What a node of a model is called, or a model; its path where the search knows none of that path. */
+export async function nameOf(path, model = "") {
+  const known = (await entries()).filter(entry => entry.path === path);
+  return (known.find(entry => model in entry.models) ?? known[0])?.name ?? path;
+}
+
 /** The best hits for a query, as the API gives them. Nodes lead to `model` where it has them, in `view`. */
 export async function searched({ q = "", model = "", view = "full" }) {
   const query = q.split(/\s+/).filter(Boolean).join(" ");

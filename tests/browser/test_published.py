@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +22,96 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, Response, expect
 
 from atlas.catalog import Catalog
+from atlas.inspection.recorded.record import Choice
 from atlas.runtime.engine import Engine
+from atlas.runtime.runs import RunRequest
 from tests.browser import test_viewer
 from tests.browser.test_viewer import (  # noqa: F401
+    test_a_cache_tells_old_from_new,
+    test_a_cell_chosen_by_keys_is_the_number_of_the_api,
     test_a_click_reads_what_the_picture_shows,
+    test_an_address_restores_what_was_seen,
     test_an_angle_is_that_of_the_complex_number,
     test_attention_token_to_token,
+    test_it_can_be_taken_away,
+    test_layers_and_steps_change_in_place_and_quickly,
     test_logits_say_the_next_token,
+    test_memory_stays_bounded_through_200_steps,
+    test_nothing_moves_or_overflows,
     test_small_multiples_and_the_sheet_of_all_heads,
+    test_statistics_and_shape_are_those_of_the_api,
+    test_the_lens_at_every_layer,
+    test_the_range_stays_until_it_is_asked_to_fit,
+    test_the_strip_over_layers_leads_to_a_layer,
+    test_the_table_holds_the_same_numbers,
     test_tokens_and_cells_point_at_each_other,
+    test_two_passes_beside_each_other,
+    test_what_a_view_does_not_compute_is_explained,
 )
-from tests.published import publish
+from tests.published import apart, publish, recorded
+from tests.published_answers import ANSWERS, COMPARED, LOGITS, PLANES, REFUSED, UPDATE, WEIGHTS, A
 
 BELOW = "/deep/below"
-WEIGHTS = "blocks/attention/attention-weights"
-PART = (WEIGHTS, "blocks/attention/softmax", "blocks/attention/queries", "rotary/rotations", "unembedding/logits")
+HELD = (
+    WEIGHTS,
+    UPDATE,
+    f"{A}queries",
+    f"{A}rotated-queries",
+    f"{A}masked-similarities",
+    f"{A}key-cache",
+    "blocks/block-output",
+    "final-norm",
+    LOGITS,
+    "rotary/rotations",
+    "token-ids",
+    "blocks/feed-forward/down-weight",
+)
+"""What is recorded of the demonstration: what the viewer's tests look at, and no more."""
+BUDGET = 40_000_000
+"""Bytes: all of it but the last layers of one large parameter, which comes last."""
+PART = (*HELD, f"{A}softmax", f"{A}keys")
+"""The nodes that have pages."""
 Opened = Callable[..., AbstractContextManager[Page]]
 
 
 @pytest.fixture(scope="module")
-def site(bundle: Path, catalog: Catalog, own_data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def others(engine: Engine, catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """Two more runs: one with another prompt, and one with the demonstration's tokens and another seed."""
+    orders = {"The capital of Italy is": (2, 0), "The capital of France is": (8, 1)}
+    model = catalog.default.id
+    runs = []
+    for prompt, (count, seed) in orders.items():
+        tokens = tuple(engine.tokens(model, prompt))
+        order = RunRequest(model=model, token_ids=tokens, max_new_tokens=count, temperature=0.0, seed=seed)
+        runs.append(engine.submit(order).id)
+    for run in runs:
+        apart(finished(engine, run))
+    yield runs[0], runs[1]
+    for run in runs:
+        engine.delete(run)
+
+
+async def finished(engine: Engine, run: str) -> None:
+    async for _ in engine.watch(run):
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(
+    engine: Engine,
+    others: tuple[str, str],
+    catalog: Catalog,
+    own_data_dir: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
     """The address of a server of files that knows nothing of the atlas."""
     folder = tmp_path_factory.mktemp("host")
     out = folder / BELOW.lstrip("/")
     out.parent.mkdir()
-    publish(out, bundle, catalog, own_data_dir, ("smollm2-135m", "llama-3-8b"), PART)
+    assert engine.demonstration is not None
+    bundle = recorded(engine, engine.demonstration, Choice(HELD, BUDGET), folder / "demonstration.atlas")
+    beside = tuple(recorded(engine, run, Choice(("final-norm",)), folder / f"{run}.atlas") for run in others)
+    publish(out, bundle, catalog, own_data_dir, ("smollm2-135m", "llama-3-8b"), PART, others=beside)
     command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
@@ -58,14 +123,31 @@ def site(bundle: Path, catalog: Catalog, own_data_dir: Path, tmp_path_factory: p
     server.stdout.close()
 
 
+@pytest.fixture(scope="module")
+def opened(opened: Opened) -> Opened:
+    """As on a server, but the addresses of a server lie below the site's path. Nothing asked for may be missing."""
+
+    @contextmanager
+    def open_page(site: str, **options: object) -> Iterator[Page]:
+        missing: list[str] = []
+
+        def heard(response: Response) -> None:
+            if response.status >= 400 and not response.url.endswith("/favicon.ico"):
+                missing.append(f"{response.status} {response.url}")
+
+        with opened(site, **options) as page, pytest.MonkeyPatch.context() as patch:
+            page.on("response", heard)
+            go = page.goto
+            patch.setattr(page, "goto", lambda path: go(BELOW + path if path.startswith("/") else path))
+            yield page
+        assert missing == []
+
+    return open_page
+
+
 @pytest.fixture
 def page(opened: Opened, site: str, live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    """A page that goes to addresses as a server has them, below the site's path. Nothing it asks for may be missing."""
-    missing: list[str] = []
-
-    def heard(response: Response) -> None:
-        if response.status >= 400 and not response.url.endswith("/favicon.ico"):
-            missing.append(f"{response.status} {response.url}")
+    """A page of the site; the numbers that it shows are compared with those of a server."""
 
     def npy(_: Page, run: str, node: str, query: str) -> npt.NDArray[Any]:
         answer = live_client.get(f"/api/runs/{run}/tensors/{node}/data?format=npy&{query}")
@@ -74,42 +156,11 @@ def page(opened: Opened, site: str, live_client: TestClient, monkeypatch: pytest
 
     monkeypatch.setattr(test_viewer, "npy", npy)
     with opened(site) as page:
-        page.on("response", heard)
-        go = page.goto
-        monkeypatch.setattr(page, "goto", lambda path: go(BELOW + path if path.startswith("/") else path))
         yield page
-    assert missing == []
 
 
 def settled(page: Page) -> None:
     test_viewer.settled(page)
-
-
-@pytest.mark.parametrize(
-    ("node", "query"),
-    [
-        (WEIGHTS, "view=full&layer=3"),
-        (WEIGHTS, "view=prefill&layer=17"),
-        (WEIGHTS, "view=decode&layer=29&step=4"),
-        ("unembedding/logits", "view=decode&step=7"),
-        ("unembedding/logits", "view=full"),
-    ],
-)
-def test_a_cell_chosen_by_keys_is_the_number_of_the_api(
-    page: Page, node: str, query: str, live_client: TestClient
-) -> None:
-    page.goto(f"/models/llama-3-8b/{node}?{query}")
-    settled(page)
-    page.locator("canvas[data-tensor]").focus()
-    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Shift+ArrowRight", "ArrowLeft"):
-        page.keyboard.press(key)
-    settled(page)
-    index, text = test_viewer.cell(page)
-    numbers = test_viewer.npy(page, test_viewer.shown_run(page), node, query)
-    assert numbers.dtype.type(text) == numbers[index]
-    asked = f"{query}&slice={','.join(map(str, index))}"
-    said = live_client.get(f"/api/runs/{test_viewer.shown_run(page)}/tensors/{node}/cell?{asked}").json()
-    assert said["text"] == text
 
 
 ASK = """async url => {
@@ -120,22 +171,6 @@ ASK = """async url => {
   const [shape, dtype] = ["Atlas-Shape", "Atlas-Dtype"].map(name => found.headers.get(name));
   return { status: found.status, shape, dtype, bytes: [...bytes] };
 }"""
-PLANES = [
-    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,1,:,:&row_level=1&column_level=2",
-    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,1,:,:&transpose=true&column_level=1&reduce=mean",
-    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,:,4,:&reduce=min&row_level=3",
-    f"{WEIGHTS}/tile?view=decode&layer=9&step=5&slice=0,2,0,:",
-    f"{WEIGHTS}/thumbnails?view=full&layer=1&slice=0,:,:,:&over=q_heads&side=5",
-    f"{WEIGHTS}/thumbnails?view=full&layer=1&slice=0,:,:,:&over=queries&side=4&transpose=true&reduce=max",
-    "unembedding/logits/tile?view=full&slice=0,:,:&row_level=0&column_level=6&tile_column=1",
-    "unembedding/logits/tile?view=full&slice=0,:,:&column_level=3&tile_column=11&reduce=max",
-    "unembedding/logits/tile?view=full&slice=0,:,:&row_level=2&column_level=9",
-    "unembedding/logits/tile?view=full&slice=0,:,:&tile_column=191",
-    "rotary/rotations/tile?view=full&slice=:,:&part=magnitude&column_level=2",
-    "rotary/rotations/tile?view=full&slice=:,:&part=imaginary&transpose=true",
-    "token-ids/tile?view=full&slice=0,:&column_level=2",
-    "final-norm/gain/tile?slice=:&column_level=1&tile_column=1",
-]
 
 
 def test_tiles_made_in_the_browser_are_the_servers(page: Page, live_client: TestClient, engine: Engine) -> None:
@@ -153,44 +188,88 @@ def test_tiles_made_in_the_browser_are_the_servers(page: Page, live_client: Test
         assert content[count * kind.itemsize :] == served.content[count * kind.itemsize :], asked
 
 
-ANSWERS = [
-    f"{WEIGHTS}?view=decode&layer=3&step=2",
-    f"{WEIGHTS}/cell?view=full&layer=7&slice=0,4,9,0:9&pick=absmax&along=keys",
-    f"{WEIGHTS}/top?view=full&layer=7&slice=0,4,9,:&count=5",
-    f"{WEIGHTS}/heads?view=prefill&layer=2",
-    "unembedding/logits/top?view=prefill&slice=0,4,:&count=7",
-    "unembedding/logits/predictions?view=prefill&start=2&stop=4&count=3",
-    "unembedding/logits/cell?view=full&slice=0,12,49151",
-    "token-ids/cell?view=full&slice=0,3",
-    "final-norm/gain?checks=all",
-]
-
-
 def test_answers_made_in_the_browser_are_the_servers(page: Page, live_client: TestClient, engine: Engine) -> None:
-    page.goto("/")
     for asked in ANSWERS:
-        url = f"/api/runs/{engine.demonstration}/tensors/{asked}"
-        made, served = page.evaluate(ASK, url), live_client.get(url)
-        assert (made["status"], served.status_code) == (200, 200), asked
-        assert json.loads(bytes(made["bytes"])) == served.json(), asked
+        made, served = both(page, live_client, f"/api/runs/{engine.demonstration}/tensors/{asked}")
+        assert made == served, asked
+
+
+def both(page: Page, client: TestClient, url: str, status: int = 200) -> tuple[Any, Any]:
+    """What files and the server answer, as JSON."""
+    if page.url == "about:blank":
+        page.goto("/")
+    made, served = page.evaluate(ASK, url), client.get(url)
+    assert (made["status"], served.status_code) == (status, status), url
+    return json.loads(bytes(made["bytes"])), served.json()
+
+
+def near(value: Any) -> Any:
+    """The same but for rounding of float64."""
+    if isinstance(value, dict):
+        return {name: near(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [near(one) for one in value]
+    return pytest.approx(value, rel=1e-10, abs=1e-15) if isinstance(value, float) else value
+
+
+def test_what_is_compared_in_the_browser_is_the_servers(page: Page, live_client: TestClient, engine: Engine) -> None:
+    for asked in COMPARED:
+        made, served = both(page, live_client, f"/api/runs/{engine.demonstration}/tensors/{asked}")
+        assert made == near(served), asked
+
+
+def test_what_cannot_be_is_refused_in_the_servers_words(page: Page, live_client: TestClient, engine: Engine) -> None:
+    for asked in REFUSED:
+        made, served = both(page, live_client, f"/api/runs/{engine.demonstration}/tensors/{asked}", 422)
+        for said in ("code", "detail", "hint"):
+            assert made[said] == served[said], asked
 
 
 NOT_HELD = {
-    f"{WEIGHTS}/difference?view=full&layer=3&against_layer=4": "not-recorded",
-    f"{WEIGHTS}?view=decode&layer=3&step=99": "not-found",
-    f"{WEIGHTS}/tile?view=full&layer=3&slice=0,99,:,:": "bad-request",
-    "blocks/attention/keys?view=full&layer=3": "not-recorded",
+    f"{A}keys/difference?view=full&layer=3&against_layer=4": (
+        "not-recorded",
+        "keys in full, layer 3: it was not chosen",
+    ),
+    f"{A}keys/agreement?layer=3": ("not-recorded", f"does not hold {A}keys in full, layer 3: it was not chosen"),
+    f"{WEIGHTS}?view=decode&layer=3&step=99": ("not-found", "no decode step 99"),
+    f"{A}keys?view=full&layer=3": ("not-recorded", f"does not hold {A}keys in full, layer 3"),
+    "blocks/feed-forward/down-weight?layer=29": ("not-recorded", "left out to keep within 40 MB"),
+    f"{WEIGHTS}/difference?view=full&layer=3&against_run=0123456789": ("not-found", "is not published here"),
 }
 
 
 def test_what_files_do_not_hold_is_a_problem_with_its_reason(page: Page, engine: Engine) -> None:
     page.goto("/")
-    for asked, code in NOT_HELD.items():
+    for asked, (code, detail) in NOT_HELD.items():
         made = page.evaluate(ASK, f"/api/runs/{engine.demonstration}/tensors/{asked}")
         said = json.loads(bytes(made["bytes"]))
         assert said["code"] == code
-        assert said["detail"]
+        assert detail in said["detail"]
         assert said["hint"]
+
+
+def test_two_runs_part_where_the_server_says(
+    page: Page, live_client: TestClient, engine: Engine, others: tuple[str, str]
+) -> None:
+    between = f"/api/runs/{engine.demonstration}/parting"
+    made, served = both(page, live_client, f"{between}/{others[0]}")
+    assert made == served
+    assert "position 3: ' France' here, ' Italy' there" in made["sentence"]
+    same = json.loads(bytes(page.evaluate(ASK, f"{between}/{others[1]}")["bytes"]))
+    assert (same["common"], same["position"], same["node"]) == (13, None, None)
+    assert same["sentence"] == "What is recorded of both is the same throughout; not all of it is."
+
+
+def test_another_published_run_beside_this_one(page: Page, others: tuple[str, str]) -> None:
+    page.goto("/models/smollm2-135m/final-norm/normalized?view=prefill")
+    settled(page)
+    panel = test_viewer.unfold(page, "compare")
+    panel.get_by_label("Beside").select_option("run")
+    expect(panel.get_by_label("namely").locator("option")).to_have_count(2)
+    panel.get_by_label("namely").select_option(others[0])
+    expect(panel.locator(".about").first).to_contain_text("They part at the token ids, position 3")
+    expect(panel.locator("canvas.beside").first).to_be_visible()
+    expect(page).to_have_url(re.compile(f"against=run:{others[0]}"))
 
 
 def test_views_layers_and_steps_have_addresses_of_their_own(page: Page) -> None:
@@ -208,20 +287,11 @@ def test_views_layers_and_steps_have_addresses_of_their_own(page: Page) -> None:
     expect(page.locator('[data-live="checks"]')).to_contain_text("equation")
 
 
-def test_statistics_are_those_of_the_api(page: Page) -> None:
-    page.goto(f"/models/smollm2-135m/{WEIGHTS}?view=full&layer=7")
-    page.wait_for_selector(test_viewer.READY)
-    numbers = test_viewer.npy(page, test_viewer.shown_run(page), WEIGHTS, "view=full&layer=7").astype(np.float64)
-    for name, value in {"mean": numbers.mean(), "std": numbers.std(), "max": numbers.max()}.items():
-        shown = float(str(page.locator(f'[data-stat="{name}"]').get_attribute("data-value")))
-        assert shown == pytest.approx(value, rel=1e-6)
-
-
 def test_what_was_left_out_is_said_on_its_page(page: Page) -> None:
-    page.goto("/models/smollm2-135m/blocks/attention/queries?layer=2")
+    page.goto("/models/smollm2-135m/blocks/attention/keys?layer=2")
     expect(page.locator('[data-live="recorded"]')).to_contain_text("it was not chosen for recording")
     expect(page.locator('[data-live="problem"]')).to_contain_text(
-        "The recorded run does not hold blocks/attention/queries in full, layer 2"
+        "The recorded run does not hold blocks/attention/keys in full, layer 2"
     )
     page.locator("p.read-only a").click()
     expect(page.locator("h1")).to_have_text("What this published atlas holds")
@@ -236,6 +306,28 @@ def test_numbers_can_be_taken_away(page: Page) -> None:
     expected = test_viewer.npy(page, test_viewer.shown_run(page), WEIGHTS, "view=full&layer=5")
     assert np.array_equal(np.load(str(download.value.path())), expected)
     assert download.value.suggested_filename == f"smollm2-135m_{WEIGHTS.replace('/', '.')}_full_layer5.npy"
+
+
+@pytest.mark.parametrize(
+    ("node", "query"),
+    [
+        (LOGITS, "view=full"),
+        ("rotary/rotations", "view=prefill"),
+        ("token-ids", "view=decode&step=3"),
+        ("blocks/feed-forward/down-weight", "layer=1"),
+    ],
+)
+def test_the_python_lines_load_a_tensor_from_the_files(page: Page, node: str, query: str) -> None:
+    page.goto(f"/models/smollm2-135m/{node}?{query}")
+    settled(page)
+    test_viewer.unfold(page, "take")
+    lines = page.locator("pre.snippet")
+    expect(lines).to_contain_text("tensor.shape")
+    given: dict[str, Any] = {}
+    exec(compile(lines.inner_text().replace("print(", "result = ("), "snippet", "exec"), given)
+    expected = test_viewer.npy(page, test_viewer.shown_run(page), node, query)
+    assert (given["tensor"].dtype, given["tensor"].shape) == (expected.dtype, expected.shape)
+    assert np.array_equal(given["tensor"], expected)
 
 
 def test_the_search_answers_as_a_server_does(page: Page, live_client: TestClient) -> None:
@@ -272,7 +364,7 @@ def test_the_theme_that_was_chosen_stays(page: Page) -> None:
 
 def test_pages_read_without_a_script(opened: Opened, site: str) -> None:
     with opened(site, java_script_enabled=False) as page:
-        page.goto(f"{BELOW}/models/smollm2-135m/{WEIGHTS}/index.html")
+        page.goto(f"/models/smollm2-135m/{WEIGHTS}/index.html")
         page.locator('#views a[data-view="decode"]').click()
         expect(page.locator("#views a[aria-current=page]")).to_have_text("Decode")
         expect(page.locator("h1")).to_have_text("Attention weights")

@@ -22,6 +22,10 @@ const PARTS = {
   magnitude: (re, im) => Math.hypot(re, im),
   angle: (re, im) => Math.atan2(im, re),
 };
+
+/** One real number of a complex one. */
+export const parted = (re, im, part) => PARTS[part ?? "real"](re, im);
+
 const WIDTHS = { float32: 4, float64: 8, float16: 2, bfloat16: 2, int64: 8, int32: 4, bool: 1, complex64: 8 };
 
 /** The lowest number of a dtype, which some masks add instead of minus infinity; null where there is none. */
@@ -53,7 +57,7 @@ export function unpack(bytes, dtype, part) {
       return scratch.getFloat32(0);
     },
     float16: at => half(view.getUint16(2 * at, true)),
-    complex64: at => PARTS[part ?? "real"](view.getFloat32(8 * at, true), view.getFloat32(8 * at + 4, true)),
+    complex64: at => parted(view.getFloat32(8 * at, true), view.getFloat32(8 * at + 4, true), part),
   }[dtype];
   for (let at = 0; at < count; at++) found[at] = read(at);
   return found;

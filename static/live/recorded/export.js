@@ -1,16 +1,17 @@
-// Numbers as a file that others can read: .npy, .safetensors and .csv, made in the browser. bfloat16 leaves as float32.
+// Numbers as a file that others can read: .npy, .safetensors and .csv, made in the browser. bfloat16, which numpy lacks,
+// leaves as float32 in .npy.
 
 import { shortest } from "../format.js";
 
 const KINDS = {
-  float32: ["<f4", "F32"], bfloat16: ["<f4", "F32"], float16: ["<f4", "F32"], float64: ["<f8", "F64"],
+  float32: ["<f4", "F32"], bfloat16: ["<f4", "BF16"], float16: ["<f2", "F16"], float64: ["<f8", "F64"],
   int64: ["<i8", "I64"], int32: ["<i4", "I32"], bool: ["|b1", "BOOL"], complex64: ["<c8", "C64"],
 };
 
 /** A file as fetch would give it: `parts` are the values, or real and imaginary ones. */
 export function fileOf(format, { dtype, shape, axes, starts, parts, name }) {
   if (format === "csv") return new Response(csv(dtype, shape, axes, starts, parts), { headers: { "Content-Type": "text/csv; charset=utf-8" } });
-  const content = bytesOf(dtype, parts);
+  const content = bytesOf(format === "npy" && dtype === "bfloat16" ? "float32" : dtype, parts);
   const head = format === "npy" ? npyHead(dtype, shape) : safetensorsHead(dtype, shape, name, content.byteLength);
   return new Response(new Blob([head, content]), { headers: { "Content-Type": "application/octet-stream" } });
 }
@@ -25,7 +26,26 @@ function bytesOf(dtype, parts) {
   if (dtype === "int64") return BigInt64Array.from(values, value => BigInt(value));
   if (dtype === "int32") return Int32Array.from(values);
   if (dtype === "bool") return Uint8Array.from(values);
+  if (dtype === "bfloat16") return Uint16Array.from(values, value => bitsOf(value) >>> 16);
+  if (dtype === "float16") return Uint16Array.from(values, halfBits);
   return values;
+}
+
+const scratch = new DataView(new ArrayBuffer(4));
+
+function bitsOf(value) {
+  scratch.setFloat32(0, value);
+  return scratch.getUint32(0);
+}
+
+/** The bits of a number that float16 has. */
+function halfBits(value) {
+  const bits = bitsOf(value);
+  const [sign, size] = [(bits >>> 16) & 0x8000, Math.abs(value)];
+  if (Number.isNaN(value)) return sign | 0x7e00;
+  if (size === Infinity) return sign | 0x7c00;
+  if (size < 2 ** -14) return sign | (size * 2 ** 24);
+  return sign | ((((bits >>> 23) & 255) - 112) << 10) | ((bits >>> 13) & 1023);
 }
 
 function npyHead(dtype, shape) {

@@ -36,21 +36,32 @@ const sheet = keeper(KEPT_SHEETS, async path => new Uint8Array(await (await file
 
 const inflated = async bytes => new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer());
 
+/** The ids of the runs that this site holds. */
+export const publishedIds = () => (document.documentElement.dataset.runs ?? "").split(" ").filter(Boolean);
+
 /** What `run.json` says. Rejects with a problem for a run that is not published. */
 export async function runFacts(id) {
-  const known = (document.documentElement.dataset.runs ?? "").split(" ");
-  if (!known.includes(id)) {
+  if (!publishedIds().includes(id)) {
     throw new Problem(404, { code: "not-found", detail: `The run ${id} is not published here.`, hint: "A published atlas shows recorded runs only." });
   }
   return json(`${id}/run.json`);
 }
 
+/** Every file of a run by its name: {size, sha256}. */
+export const members = async id => (await json(`${id}/manifest.json`)).members;
+
 /** The label of every token of the vocabulary. */
 export const labels = keeper(2, async id => JSON.parse(new TextDecoder().decode(await inflated(await sheet(`${id}/labels.json.z`)))));
 
-/** The pieces of one tensor: {shape, dtype, axes, tile(number, part), overview, answer(name)}. Rejects with what is not held. */
+/**
+ * The pieces of one tensor: {shape, dtype, axes, tile(number, part), overview, answer(name)}, and with `made` the pass:
+ * how many positions it computes, and how many come before. Rejects with what is not held.
+ */
 export async function openTensor(id, node, view, layer, step) {
   const facts = await runFacts(id);
+  if (/^(outer-)?code\//.test(node)) {
+    throw new Problem(404, { code: "not-recorded", detail: "A recorded run says of an expression what it gave at a glance, and does not hold all its numbers.", hint: "Where the weights are, atlas serve shows them." });
+  }
   const name = node.replaceAll("/", ".");
   const covered = facts.held.find(one => one.node === node && (one.view === view || one.view === "parameter"));
   const shelf = covered?.view ?? view;
@@ -69,6 +80,10 @@ export async function openTensor(id, node, view, layer, step) {
     key,
     node,
     facts,
+    shelf,
+    at,
+    address: new URL(`${root}runs/${id}/`, location.href).href,
+    made: madeIn(facts, shelf, at.step),
     shape: held.shape,
     dtype: held.dtype,
     axes: index.axes,
@@ -76,6 +91,12 @@ export async function openTensor(id, node, view, layer, step) {
     overview: held.overview && { levels: held.overview.levels, bytes: () => piece(held.overview.piece) },
     answer: async what => (held.answers[what] ? JSON.parse(new TextDecoder().decode(await piece(held.answers[what]))) : null),
   };
+}
+
+/** Full sequence: all tokens. Prefill: the prompt. Decode step k: one position. */
+function madeIn(facts, shelf, step) {
+  if (shelf === "decode") return { computed: 1, before: facts.prompt_length + step - 1 };
+  return { computed: shelf === "full" ? facts.tokens.length : facts.prompt_length, before: 0 };
 }
 
 const made = new Map();
@@ -102,3 +123,18 @@ function notHeld(facts, covered, node, view, { layer, step }) {
     hint: covered?.held ? `Of it are held: ${covered.words}.` : "Where the weights are, atlas serve shows it.",
   });
 }
+
+/** The answer `expressions` of the API: what expressions of the reference code gave in one part of a pass, at a glance. */
+export async function expressionsOf(id, { view = "full", part = "block", layer = 0, step = 1 }) {
+  const facts = await runFacts(id);
+  const at = [part === "block" ? Number(layer) : null, view === "decode" ? Number(step) : null];
+  const held = facts.expressions?.find(one => one.view === view)?.places ?? [];
+  if (!held.some(place => place[0] === at[0] && place[1] === at[1])) {
+    const where = [` in ${view}`, at[0] === null ? ", outside the blocks" : `, layer ${at[0]}`, at[1] === null ? "" : `, step ${at[1]}`].join("");
+    throw new Problem(404, { code: "not-recorded", detail: `The recorded run does not hold what expressions gave${where}.`, hint: "Where the weights are, atlas serve shows it." });
+  }
+  const name = `${at[0] ?? "outside"}${at[1] === null ? "" : `.${at[1]}`}`;
+  return glances(`${id}/expressions/${view}/${name}.json.z`);
+}
+
+const glances = keeper(20, async path => JSON.parse(new TextDecoder().decode(await inflated(await sheet(path)))));
