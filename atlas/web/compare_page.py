@@ -142,10 +142,7 @@ def _unlike(a: ModelView, b: ModelView, mine: Resolved, theirs: Resolved) -> Ite
     if mine.symbol != theirs.symbol:
         yield CompareRow("symbol", prose.symbol(mine.symbol), prose.symbol(theirs.symbol))
     if _form(a, mine) != _form(b, theirs):
-        left, right = (
-            prose.equation(mine.equation, a.graph, display=False),
-            prose.equation(theirs.equation, b.graph, display=False),
-        )
+        left, right = _equation(a, mine), _equation(b, theirs)
         yield CompareRow("equation", _marked(left, right), _marked(right, left))
     if _axes(mine) != _axes(theirs):
         yield CompareRow("axes", escape(", ".join(_axes(mine))), escape(", ".join(_axes(theirs))))
@@ -156,6 +153,10 @@ def _unlike(a: ModelView, b: ModelView, mine: Resolved, theirs: Resolved) -> Ite
     for heading, ours, others in (("from", mine.inputs, theirs.inputs), ("goes to", mine.outputs, theirs.outputs)):
         if ours != others:
             yield CompareRow(heading, _names(a, ours, others), _names(b, others, ours))
+
+
+def _equation(view: ModelView, node: Resolved) -> Markup:
+    return prose.equation(node.equation, view.graph, display=False) if node.equation else Markup("none")
 
 
 def _form(view: ModelView, node: Resolved) -> str:

@@ -48,3 +48,12 @@ def test_a_model_and_itself(compare: dict[tuple[str, str], Comparison]) -> None:
     assert compare["llama-3-8b", "llama-3-8b"].verdict == (
         "The same graph: all 90 nodes have the same form, with the same settings."
     )
+
+
+def test_an_equation_that_only_one_of_them_has(catalog: Catalog) -> None:
+    views = Views(catalog)
+    found = compared(views["llama-3-8b"], views["mistral-7b"], ())
+    node = next(node for node in found.differing if node.path == "rotary/inverse-frequencies")
+    equation = next(row for row in node.rows if row.name == "equation")
+    assert equation.a == "none"
+    assert 'data-node="rotary/inverse-frequencies"' in equation.b
