@@ -127,8 +127,11 @@ class Captures:
         graph = runner.model.graph
         runner.require_rank(portion.rank)
 
+        names: tuple[str, ...] = ()
+
         def cut(shape: tuple[int, ...]) -> Sequence[int | slice]:
-            names = _axes(graph, node, len(shape))
+            nonlocal names
+            names = _axes(graph, node, len(shape))  # those of the whole: a slice may have fewer
             return [slice(0, size) for size in shape] if portion.cut is None else portion.cut(names, shape)
 
         value: torch.Tensor | None = None
@@ -149,8 +152,7 @@ class Captures:
                     value = runner.portion(wanted.work, memory, part, layer, node, portion.rank, cut)
         if value is None:
             raise _not_computed(graph, node)
-        axes = _axes(graph, node, value.ndim if is_expression(node) else 0)
-        return Captured(node, wanted.view, layer, wanted.step, value.detach(), axes)
+        return Captured(node, wanted.view, layer, wanted.step, value.detach(), names)
 
     def expressions(
         self, run: Run, wanted: Wanted, memory: Memory, *, inner: bool, rank: int | None = None

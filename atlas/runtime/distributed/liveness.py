@@ -65,7 +65,7 @@ class Member:
 class Liveness:
     """Says that this rank is alive, and tells once, in a thread of its own, of the first other one that is not.
 
-    `silence` is how many seconds a rank may say nothing.
+    `silence` is how many seconds a rank may say nothing, and the store not answer.
     """
 
     def __init__(self, store: Store, members: Sequence[Member], rank: int, silence: float) -> None:
@@ -79,12 +79,15 @@ class Liveness:
         self._beats: dict[int, bytes] = {}
         self._told: Callable[[GroupLost], None] | None = None
         self._lost: GroupLost | None = None
+        self._cut_off = False
+        self._turns = 0
         self._lock = threading.Lock()
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
         store.compare_set(CAUSE, "", NONE)
         self._beat(0)
         self._thread.start()
+        threading.Thread(target=self._guard, name="liveness-guard", daemon=True).start()
 
     @property
     def lost(self) -> GroupLost | None:
@@ -118,8 +121,9 @@ class Liveness:
     def leave(self, reason: str) -> None:
         """Say why this rank ends, so that nobody takes it for the first to go."""
         self._leaving.set()
-        with contextlib.suppress(RuntimeError):
-            self._store.set(f"gone/{self._rank}", reason)
+        if not self._cut_off:
+            with contextlib.suppress(RuntimeError):
+                self._store.set(f"gone/{self._rank}", reason)
 
     def close(self) -> None:
         """Stop watching."""
@@ -130,7 +134,7 @@ class Liveness:
     # --- its thread
 
     def _watch(self) -> None:
-        count, before = 0, time.monotonic()
+        before = time.monotonic()
         while not self._leaving.is_set():
             ended = self._ended(BEAT)
             if self._leaving.is_set():
@@ -138,17 +142,19 @@ class Liveness:
             if ended:
                 self._lose(self._first_of(ended))
                 return
-            count += 1
+            self._turns += 1
             try:
-                self._beat(count)
+                self._beat(self._turns)
                 # A machine that slept, or a process that was stopped, has no right to call others silent.
                 now = time.monotonic()
                 silent, told = self._heard(min(now - before, 2 * BEAT))
                 before = now
             except RuntimeError as error:  # what torch raises where the store does not answer
                 if not self._leaving.is_set():
+                    self._cut_off = True
                     ended = self._ended(SETTLING)
-                    self._lose(self._first_of(ended) if ended else f"The ranks' meeting point is gone: {error}.")
+                    gone = f"The ranks' meeting point is gone: {str(error).partition(', keys')[0]}."
+                    self._lose(self._first_of(ended) if ended else gone)
                 return
             if told != NONE:
                 self._lose(told)
@@ -158,6 +164,17 @@ class Liveness:
                 quiet = f"has said nothing for {self._silence:.0f} s: it hangs, or cannot be reached."
                 self._lose(f"{_capital(silent)} {f'has ended: {reason}' if reason else quiet}")
                 return
+
+    def _guard(self) -> None:
+        """In a second thread: notice that the store does not answer. What waits for it cannot be called back."""
+        seen, quiet, before = 0, 0.0, time.monotonic()
+        while self._lost is None and not self._leaving.wait(BEAT):
+            now = time.monotonic()
+            quiet = quiet + min(now - before, 2 * BEAT) if seen == self._turns else 0.0
+            seen, before = self._turns, now
+            if quiet > self._silence + SETTLING:
+                self._cut_off = True
+                self._lose(f"The ranks' meeting point has not answered for {quiet:.0f} s.")
 
     def _beat(self, count: int) -> None:
         self._store.set(f"alive/{self._rank}", str(count))
@@ -202,7 +219,7 @@ class Liveness:
     def _farewell(self, rank: int) -> str:
         try:
             name = f"gone/{rank}"
-            return self._store.get(name).decode() if self._store.check([name]) else ""
+            return self._store.get(name).decode() if not self._cut_off and self._store.check([name]) else ""
         except RuntimeError:
             return ""
 
@@ -227,8 +244,9 @@ class Liveness:
         return lost
 
     def _tell_others(self, sentence: str) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._store.compare_set(CAUSE, NONE, sentence)
+        if not self._cut_off:
+            with contextlib.suppress(RuntimeError):
+                self._store.compare_set(CAUSE, NONE, sentence)
 
 
 def _door(member: Member, own: Member) -> int | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, TCPStore
 
 from atlas.runtime.distributed.liveness import GroupLost, Liveness, Member
 
@@ -106,3 +106,21 @@ def test_whoever_was_stopped_for_a_while_ends_where_the_others_have_given_it_up(
     woken = watch(1, speaks=(2,))
     until(lambda: woken.lost is not None)
     assert str(woken.lost) == str(first.lost)
+
+
+def test_a_meeting_point_that_hangs_is_noticed(members: tuple[Member, ...]) -> None:
+    code = "import sys, torch.distributed as dist\nstore = dist.TCPStore('127.0.0.1', 0, is_master=True)\n"
+    code += "print(store.port, flush=True)\nsys.stdin.read()\n"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as host:
+        assert host.stdout is not None
+        store = TCPStore("127.0.0.1", int(host.stdout.readline()), is_master=False)
+        store.set("alive/0", "0")
+        store.set("alive/2", "0")
+        liveness = Liveness(store, members, 1, 1.0)
+        host.send_signal(signal.SIGSTOP)
+        until(lambda: liveness.lost is not None)
+        assert "The ranks' meeting point has not answered for " in str(liveness.lost)
+        liveness.leave("it was lost.")  # does not wait for it
+        host.kill()
+        liveness.close()

@@ -202,6 +202,8 @@ def test_whose_numbers_an_expression_has(server: Server, run: str, engine: Engin
                 together = np.concatenate(parts, axis=axes[0])
                 assert np.abs(together - value.numpy()).max() <= 1e-4 * float(value.abs().max())
                 assert np.array_equal(parts[0], server.numbers(run, name, view="prefill", layer=3))
+                corner = server.get(f"/api/runs/{run}/tensors/{name}/data?{query}&rank=1&format=csv&slice=0,1:2")
+                assert (corner[0], len(corner[1].splitlines())) == (200, 1 + parts[1][0, 1:2].size)
                 cut += 1
     assert cut == 8
     heads = next(item for item in ranks[2] if item["nodes"] == ["blocks/attention/similarities"])
