@@ -9,13 +9,13 @@ const CARRIED = ["run", "layer", "step", "head", "open"];
 export function carryState(store) {
   const carry = event => {
     const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
-    if (!link || link.closest("[data-stepper], .hit, .toggle")) return; // an answer of the search names its own layer
+    if (!link || link.closest(".hit, .toggle")) return; // an answer of the search names its own layer
     const url = new URL(link.getAttribute("href"), location.href); // a diagram's links have no `search` of their own
     if (!leadsToModels(url) || url.hash) return;
     const state = { ...store.get(), open: new URLSearchParams(location.search).get("open") };
     const query = url.searchParams;
     const changesView = link.dataset.view !== undefined;
-    for (const name of CARRIED) {
+    for (const name of link.closest("[data-stepper]") ? ["open"] : CARRIED) {
       if (state[name] === null || (name === "step" && changesView && link.dataset.view !== "decode")) query.delete(name);
       else query.set(name, String(state[name]));
     }

@@ -23,7 +23,7 @@ export function toAddress(search, state) {
     if (value === null || value === undefined || value === "") query.delete(name);
     else query.set(name, String(value));
   }
-  const text = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  const text = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
   return text ? `?${text}` : "";
 }
 

@@ -58,7 +58,7 @@ export async function toggled(figure, path) {
 function addressOf(figure, open) {
   const query = new URLSearchParams(location.search);
   query.delete("open");
-  const others = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+  const others = query.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
   const said = [...open].sort().join(",");
   const text = [others, said === figure.dataset.byItself ? "" : `open=${said}`].filter(Boolean).join("&");
   return `${location.pathname}${text ? `?${text}` : ""}${location.hash}`;

@@ -365,6 +365,15 @@ def test_a_diagram_as_a_picture(client: TestClient, path: str) -> None:
         assert client.get(f"/preview/llama-3-8b/nothing.{ending}").status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/", "/glossary"])
+def test_pages_of_no_model_have_a_picture_of_the_site(client: TestClient, path: str) -> None:
+    address = page(client, path).one("meta", property="og:image")["content"].removeprefix("http://testserver")
+    answer = client.get(address)
+    assert answer.headers["content-type"] == "image/png"
+    assert struct.unpack(">8x8xII", answer.content[:24]) == (1200, 630)
+    assert not page(client, "/search?q=x").all("meta", property="og:image")
+
+
 def test_a_hundred_models_on_the_front_page(catalog: Catalog, data_dir: Path) -> None:
     many = Catalog(catalog.store)
     one = many.entry("llama-3-8b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -176,6 +177,20 @@ def test_keys_lead_along_the_flow_and_are_listed(page: Page) -> None:
     page.wait_for_timeout(100)
     expect(page.locator("#views a[aria-current=page]")).to_have_text("Decode")
     page.evaluate("localStorage.clear()")
+
+
+def test_what_is_open_and_the_layer_go_along_from_the_diagram(page: Page) -> None:
+    page.goto("/models/smollm2-135m/blocks/attention-residual")
+    page.get_by_role("link", name="Open Attention here").click()
+    softmax = page.locator('#diagram a.node-link:has([data-node="blocks/attention/softmax"])')
+    expect(softmax).to_be_visible()
+    page.keyboard.press("]")
+    expect(page).to_have_url(re.compile(r"(?=.*layer=1)(?=.*open=blocks/attention)"))
+    page.locator("details[data-panel=take] summary").click()
+    expect(page).to_have_url(re.compile(r"(?=.*panels=take)(?=.*open=blocks/attention)"))
+    softmax.click()
+    expect(page.locator("h1")).to_have_text("Softmax over keys")
+    expect(page).to_have_url(re.compile(r"(?=.*layer=1)(?=.*open=blocks/attention)"))
 
 
 def test_the_theme_is_switched_at_once_and_kept_without_a_flash(page: Page) -> None:

@@ -154,7 +154,7 @@ class SiteBuilder:
             models=tuple(
                 Link(model.name, node_href(model.id)) for model in readable(self.catalog) if model.id in self.models
             ),
-            pages=len(self.listing.pages),
+            pages=sum(not page.path.startswith("/embed/") for page in self.listing.pages),
             budget=megabytes(self.budget),
             runs=tuple(self._run(run) for run in self.runs),
         )

@@ -148,6 +148,10 @@ def test_keys_lead_along_the_flow_and_are_listed(page: Page) -> None:
     served.test_keys_lead_along_the_flow_and_are_listed(page)
 
 
+def test_what_is_open_and_the_layer_go_along_from_the_diagram(page: Page) -> None:
+    served.test_what_is_open_and_the_layer_go_along_from_the_diagram(page)
+
+
 def test_the_theme_is_switched_at_once_and_kept(page: Page) -> None:
     served.test_the_theme_is_switched_at_once_and_kept_without_a_flash(page)
 
