@@ -51,6 +51,8 @@ class Placement:
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
     share: Share | None = None
+    room: int | None = None
+    """Bytes that this process may take, where others of its machine take of the same memory."""
 
     def put(self, name: str, weight: torch.Tensor) -> torch.Tensor:
         """A weight, placed. A share is in memory of its own, and of a mapped weight no more than that is read."""
@@ -119,6 +121,7 @@ def require_room(path: Path, numbers: int, placement: Placement) -> str:
     """
     numbers //= 1 if placement.share is None else placement.share.parts
     needed, free = numbers * placement.dtype.itemsize, free_memory(placement.device)
+    free = free if placement.room is None else min(free, placement.room)
     words = f"{amount(needed)} in {placement.words}, {amount(free)} free"
     if needed <= free:
         return words

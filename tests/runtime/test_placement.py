@@ -44,6 +44,13 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert caught.value.hint == "Leave --device out: cpu is found by itself."
 
 
+def test_what_several_processes_share_is_not_promised_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "free_memory", lambda _: 11 * 10**9)
+    assert require_room(Path("mine"), 10**9, Placement(room=5 * 10**9)) == "4.0 GB in float32 on cpu, 5.0 GB free"
+    with pytest.raises(CheckpointError, match=r"mine needs 8\.0 GB in float32 on cpu, 5\.0 GB free\."):
+        require_room(Path("mine"), 2 * 10**9, Placement(room=5 * 10**9))
+
+
 @pytest.mark.parametrize(
     ("numbers", "dtype", "says"),
     [

@@ -30,7 +30,7 @@ from atlas.runtime.distributed.facts import compare
 from atlas.runtime.distributed.liveness import GroupLost, Liveness, Member
 from atlas.runtime.distributed.place import Place
 from atlas.runtime.meter import Progress
-from atlas.runtime.placement import CPU
+from atlas.runtime.placement import CPU, free_memory
 
 log = logging.getLogger(__name__)
 MEETING = timedelta(seconds=120)
@@ -57,6 +57,8 @@ class Group:
         self._store = store
         self.computing = CPU
         """The device on which this rank computes, once it is connected."""
+        self.room: int | None = None
+        """Bytes of memory that it may take, where the ranks of its machine have one memory."""
         self._control: Any = None
         self._closed = False
 
@@ -167,7 +169,11 @@ class Group:
         backend = backend_for(device)
         store = PrefixStore("computing", self._store)
         self.computing = self.device(device)
-        if self.computing.type == "cuda":
+        own = self.members[self.rank]
+        if self.computing.type == "cpu":  # none of them has begun to load
+            beside = sum((one.host, one.machine) == (own.host, own.machine) for one in self.members)
+            self.room = free_memory(CPU) // beside
+        else:
             torch.cuda.set_device(self.computing)  # what is made without a device, and NCCL, use this one from now on
         with self.together(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -55,6 +55,11 @@ class Member:
             return cls(rank, os.getpid(), socket.gethostname(), f"{boot} {Path('/proc/self/ns/pid').readlink()}")
         return cls(rank, os.getpid(), socket.gethostname(), "")
 
+    @property
+    def machine(self) -> str:
+        """What tells this machine, since it was started, from others."""
+        return self.namespace.partition(" ")[0]
+
     def encoded(self) -> str:
         return json.dumps(asdict(self))
 

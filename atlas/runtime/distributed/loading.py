@@ -36,7 +36,7 @@ def placed(group: Group, catalog: Catalog, placement: Placement) -> Placement:
     How weights are split is read off the default model, which is of the one architecture that can be.
     """
     share = WeightShare.of_rank(catalog[catalog.default.id], group.rank, group.world)
-    return Placement(placement.dtype, group.device(placement.device), share)
+    return Placement(placement.dtype, group.device(placement.device), share, group.room)
 
 
 def split(group: Group, model: Model, checkpoint: Checkpoint) -> ReferenceRunner:

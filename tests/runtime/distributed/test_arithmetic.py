@@ -28,9 +28,27 @@ def test_the_document_says_what_is_computed(name: str, catalog: Catalog) -> None
 
 def test_every_table_of_the_document_is_checked(catalog: Catalog) -> None:
     lines = (ROOT / "docs" / "distributed.md").read_text("utf-8").splitlines()
-    cells = [line for line in lines if line.startswith("| ") and not line.startswith(("| ranks", "| asked", "| --"))]
+    heads = ("| ranks", "| asked", "| --", "| what is said", "| `")
+    cells = [line for line in lines if line.startswith("| ") and not line.startswith(heads)]
     made = [tables(catalog[name], (2, 4, 8), 2, 2048) for name in ("llama-3.1-70b", "llama-3.1-405b")]
     assert sorted(cells) == sorted(row for part in made for rows in part.values() for row in rows)
+
+
+def test_the_sentences_say_what_is_computed(catalog: Catalog) -> None:
+    text = " ".join((ROOT / "docs" / "distributed.md").read_text("utf-8").split())
+    small, large = catalog["llama-3.1-70b"], catalog["llama-3.1-405b"]
+    steps = [len(collectives(model, 1).reduced) for model in (small, large)]
+    logits = 4 * 2048 * large.architecture.sizes["vocab"]
+    for sentence in (
+        f"needs {weights(large, 8, 2) / 1e9:.1f} GB for weights and {kept(large, 8, 2, 2048) / 1e9:.1f} GB for a run",
+        f"(its logits alone are {logits / 1e9:.1f} GB in float32)",
+        f"{weights(large, 1, 2) / 1e9:.0f} GB at 1 GB/s are {weights(large, 1, 2) / 6e10:.0f} minutes",
+        f"A run of 8,192 positions holds {kept(large, 8, 2, 8192) / 1e9:.1f} GB on each rank",
+        f"One decoded token is {steps[1]} all-reduces one after another ({steps[0]} for the 70B)",
+        f"at 50 microseconds each {steps[1] * 0.05:.0f} ms",
+        f"It has {large.architecture.sizes['kv_heads']} KV heads",
+    ):
+        assert sentence in text
 
 
 def test_memory_is_what_a_rank_really_holds(runner: ReferenceRunner) -> None:
