@@ -132,6 +132,8 @@ export function codeIndex(live) {
     return {};
   };
   const leads = mark => mark.dataset.node && !mark.hasAttribute("data-this");
+  // On a published site the page of a node is there, whatever is recorded of expressions.
+  const nodeOf = mark => (root === null ? null : mark.closest(`${MARK}[data-node]:not([data-this])`));
   const follow = mark => {
     const query = new URLSearchParams(location.search);
     if (live.dataset.view !== "full") query.set("view", live.dataset.view);
@@ -151,7 +153,7 @@ export function codeIndex(live) {
       const { item, mark } = await lookUp(start);
       if (item && current === start) say(start, [item.text, ...words(item), ...whose(item), leads(mark) ? "click for its page" : "click for values"]);
     } catch (error) {
-      if (current === start) say(start, [error.message]);
+      if (current === start) say(start, [error.message, ...(nodeOf(start) ? ["click for its page"] : [])]);
     }
   };
   const activate = async start => {
@@ -162,7 +164,7 @@ export function codeIndex(live) {
       if (leads(mark)) follow(mark);
       else await open(dialog, item, found);
     } catch (error) {
-      const node = root === null ? null : start.closest(`${MARK}[data-node]:not([data-this])`); // its page is there all the same
+      const node = nodeOf(start);
       if (node) follow(node);
       else say(start, [error.message]);
     }
