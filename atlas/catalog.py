@@ -13,7 +13,7 @@ import pkgutil
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -39,11 +39,13 @@ Config = Mapping[str, int | float | bool | None]
 @dataclass(frozen=True)
 class Derived:
     """An architecture that was read off a model's code, in the place of a declaration's module: that of the one
-    configuration that was seen. `lock` pins the file that was read.
+    configuration that was seen. `lock` pins the file that was read; `settings` are those of the configuration that
+    axes and layers are named after.
     """
 
     architecture: Architecture
     lock: Lock
+    settings: Mapping[str, int | list[str]] = field(default_factory=dict)
 
     @property
     def ID(self) -> str:  # noqa: N802 - as a declaration's module calls it

@@ -13,7 +13,7 @@ import click
 
 from atlas.catalog import Catalog, open_catalog
 from atlas.cli import logs
-from atlas.cli.engines import finished_run, ready_engine, require_finished
+from atlas.cli.engines import finished_run, ready_engine, require_finished, side_by_side
 from atlas.cli.options import ByteCount, own_option, settings, settings_options
 from atlas.cli.ranks import follow
 from atlas.cli.terminal import counted, megabytes, note, require_positions
@@ -66,6 +66,7 @@ def command(
     atlas build site --models smollm2-135m,llama-3-8b --prompt "The capital of France is"
     python -m http.server --directory site
     """
+    side_by_side()
     chosen = settings(given)
     chosen = chosen.model_copy(update={"max_new_tokens": max(chosen.max_new_tokens, max_new_tokens)})
     place = Place.here()
@@ -153,6 +154,7 @@ def _pages(
     url: str,
 ) -> None:
     """Make the pages."""
+    from atlas.render.javascript import KEPT, keep_answers
     from atlas.web.published.building import SiteBuilder
     from atlas.web.published.listing import ChosenModels
     from atlas.web.readable import readable
@@ -164,6 +166,7 @@ def _pages(
     entries = tuple(catalog.entry(entry.id) for entry in catalog)
     shown = ChosenModels(catalog.store, entries, frozenset(models))
     note("Making the pages")
+    keep_answers(chosen.data_dir / KEPT)
     builder = SiteBuilder(chosen, shown, models, part, recorded, sizes, budget, url)
     told: dict[str, Callable[[int, int], None]] = {}
     with ExitStack() as bars:

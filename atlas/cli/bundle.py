@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from atlas.catalog import open_catalog
-from atlas.cli.engines import ready_engine, require_finished
+from atlas.cli.engines import ready_engine, require_finished, side_by_side
 from atlas.cli.options import ByteCount, own_option, settings, settings_options
 from atlas.cli.ranks import follow
 from atlas.cli.terminal import counted, megabytes, require_positions
@@ -47,6 +47,7 @@ def command(run: str, out: Path, node: tuple[str, ...], budget: int, **given: An
     \b
     atlas bundle 6ac2ec8da5f23d3a8e2c attention.atlas --node blocks/attention --budget 20MB
     """
+    side_by_side()
     chosen = settings(given)
     place = Place.here()
     require_positions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -45,6 +46,15 @@ def ready_engine(catalog: Catalog, chosen: Settings, place: Place | None = None)
         engine.close(timeout=0)
         raise
     engine.close()
+
+
+def side_by_side() -> None:
+    """Recording looks at several tensors at a time, so the linear algebra of each gets one thread.
+
+    It reads that where it is loaded; here nothing may have done so before.
+    """
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def finished_run(engine: Engine, identity: str) -> RunView:

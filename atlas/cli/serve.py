@@ -28,7 +28,7 @@ from atlas.settings import Settings
 if TYPE_CHECKING:
     import uvicorn
 
-    from atlas.web.backend import Progress
+    from atlas.web.backend import Backend, Progress
 
 LONGEST_START = 30.0
 """Seconds after which garbage is collected however far the start has come."""
@@ -155,14 +155,27 @@ def serve(
         _collecting_later(lambda: backend.status),
         nullcontext() if bundles else rechecks(chosen, catalog, lambda: backend.status.ready),
         ending(server, backend, place, chosen.drain_seconds) if place is not None else nullcontext(),
+        _refusing(server, backend) if bundles else nullcontext(),
     ):
         server.run(sockets=[listening])
-    lost = backend.status.error if backend.lost else None
-    if lost is not None:
-        raise lost
+    failed = backend.status.error if backend.lost or bundles else None
+    if failed is not None:
+        raise failed
     if not server.started:
         raise EnvironmentUnfit("The server could not start.", "The lines above say why.")
     note("Stopped.")
+
+
+def _refusing(server: uvicorn.Server, backend: Backend) -> AbstractContextManager[None]:
+    """While entered, stop the server where a bundle turns out to be none that can be shown."""
+
+    def watch(over: threading.Event) -> None:
+        while not over.wait(0.05):
+            if backend.status.error is not None:
+                server.should_exit = True
+                return
+
+    return beside("bundles", watch)
 
 
 def _collecting_later(status: Callable[[], Progress]) -> AbstractContextManager[None]:

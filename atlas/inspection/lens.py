@@ -73,22 +73,25 @@ def predictions(
     found = []
     for row, position, after in zip(logits, positions, following, strict=True):
         wide = row.astype(np.float64) / (temperature or 1.0)
-        top = strongest(wide, 1)
-        if not top:
+        peak = float(np.where(np.isnan(wide), -np.inf, wide).max(initial=-np.inf))
+        if not np.isfinite(peak):
             raise BadRequest(f"The logits at position {position} hold no finite number.", "Look at the tensor itself.")
-        shifted = np.exp(wide - top[0][1])
+        shifted = np.exp(wide - peak)
         total = float(np.nansum(shifted))
 
-        def candidate(token: int, row: Array = row, shifted: Array = shifted, total: float = total) -> Candidate:
-            rank = int((row > row[token]).sum()) + 1
+        def candidate(
+            token: int, rank: int, row: Array = row, shifted: Array = shifted, total: float = total
+        ) -> Candidate:
             share = float(shifted[token]) / total
             return Candidate(id=token, label=label(token), logit=float(row[token]), probability=share, rank=rank)
 
-        best = [candidate(token) for token, _ in strongest(row, count)]
-        known = after is not None and np.isfinite(row[after])
-        found.append(
-            Prediction(position=position, top=best, next=candidate(after) if known and after is not None else None)
-        )
+        strong = strongest(row, count)
+        best = [candidate(token, 1 + sum(other > value for _, other in strong)) for token, value in strong]
+        came = None
+        if after is not None and np.isfinite(row[after]):
+            came = next((one for one in best if one.id == after), None)
+            came = came or candidate(after, int((row > row[after]).sum()) + 1)
+        found.append(Prediction(position=position, top=best, next=came))
     return found
 
 

@@ -113,17 +113,18 @@ async def spoken(
                 ]
             }
         )
-    rows: Array = viewed.array[0, start - before : stop - before]
-    lens = None if path == LOGITS else await _lens(engine, place, viewed)
-    positions = list(range(start, stop))
+    lens = None if path == LOGITS else await lens_of(engine, place.run)
+    return await viewer.work(lambda: said(viewed, facts, lens, range(start, stop), count))
 
-    def speak() -> Predictions:
-        logits = rows if lens is None else lens.logits(rows)
-        after = [facts.next_after(position) for position in positions]
-        said = predictions(logits, positions, after, count, facts.temperature, facts.label)
-        return Predictions(temperature=facts.temperature, positions=said)
 
-    return await viewer.work(speak)
+def said(viewed: Viewed, facts: Facts, lens: LogitLens | None, positions: range, count: int) -> Predictions:
+    """What positions (absolute) of logits would say, or with the lens those of the stream."""
+    before = viewed.made_in.before
+    rows: Array = viewed.array[0, positions.start - before : positions.stop - before]
+    logits = rows if lens is None else lens.logits(rows)
+    after = [facts.next_after(position) for position in positions]
+    found = predictions(logits, positions, after, count, facts.temperature, facts.label)
+    return Predictions(temperature=facts.temperature, positions=found)
 
 
 async def difference(
@@ -267,7 +268,8 @@ def _framed(viewed: Viewed) -> Framed:
     return viewed.framed()
 
 
-async def _lens(engine: Engine, place: Place, viewed: Viewed) -> LogitLens:
-    graph = viewed.model.graph
-    weights = await engine.tensors(place.run, lens_parameters(graph), "prefill", None, None)
+async def lens_of(engine: Engine, run: str) -> LogitLens:
+    """The lens of a run's model. One that cannot be, says so when it is used."""
+    graph = engine.model_of(run).graph
+    weights = await engine.tensors(run, lens_parameters(graph), "prefill", None, None)
     return LogitLens(graph, {path: np.asarray(as_array(one.tensor), np.float32) for path, one in weights.items()})

@@ -17,6 +17,8 @@ from atlas.inspection.arrays import Array, as_array, lowest, real_numbers
 BINS = 64
 PIECE = 1 << 20
 INFINITE = 0x7F80  # the first bucket of magnitudes that are infinite, or no number
+SMALL_COUNT = 1 << 15
+"""Of fewer numbers it is quicker to sort them than to go through all buckets."""
 LARGE, SMALL = 1e150, 1e-150  # beyond these a square leaves the range of float64
 
 
@@ -72,29 +74,28 @@ def color_ranges(tensor: torch.Tensor, share: float = 0.995) -> Ranges | None:
     Counted in 65,280 buckets: the upper 16 bits of a float32, that is bfloat16's numbers, negative ones apart. The
     dtype's lowest number is left out: some masks add it where others add minus infinity.
     """
-    counts = np.zeros(1 << 16, np.int64)
     masked = lowest(tensor)
     numbers = real_numbers(as_array(tensor))
-    for piece in _pieces(numbers):
-        with np.errstate(over="ignore"):
-            wanted = (piece if masked is None else piece[piece != masked]).astype(np.float32)
-        counts += np.bincount(wanted.view(np.uint32) >> 16, minlength=1 << 16)
-    signed = counts.reshape(2, 1 << 15)[:, :INFINITE]
-    both = signed.sum(axis=0)
+    buckets, amounts = _buckets(numbers, masked)
+    magnitudes = buckets & 0x7FFF
+    finite = magnitudes < INFINITE
+    filled, places = np.unique(magnitudes[finite], return_inverse=True)
+    both = np.zeros(len(filled), np.int64)
+    np.add.at(both, places, amounts[finite])
     below = np.cumsum(both)
-    zeros, everything = int(both[0]), int(below[-1])
+    zeros, everything = int(both[filled == 0].sum()), int(both.sum())
     if everything == zeros:
         return None
-    upper = int(np.searchsorted(below, share * everything))
-    lower = int(np.searchsorted(below, zeros + (1 - share) * (everything - zeros), side="right"))
+    upper = int(filled[np.searchsorted(below, share * everything)])
+    lower = int(filled[np.searchsorted(below, zeros + (1 - share) * (everything - zeros), side="right")])
     high, low = _bucket(max(upper, lower, 1) + 1), _bucket(max(lower, 1))
-    bottom = -high if signed[1, 1:].any() else 0.0
+    bottom = -high if (buckets[finite & (magnitudes > 0)] >> 15).any() else 0.0
     linear = np.zeros(BINS, np.int64)
     for piece in _pieces(numbers):
         linear += np.histogram(_finite(piece), BINS, (bottom, high))[0]
-    filled = np.flatnonzero(both[1:]) + 1
+    both, filled = both[filled > 0], filled[filled > 0]
     factors = np.geomspace(low, max(_bucket(int(filled[-1]) + 1), low * 2), BINS + 1)
-    by_factor = np.histogram((_edges(filled) + _edges(filled + 1)) / 2, factors, weights=both[filled])[0]
+    by_factor = np.histogram((_edges(filled) + _edges(filled + 1)) / 2, factors, weights=both)[0]
     return Ranges(
         abs_high=high,
         low_positive=low,
@@ -104,6 +105,20 @@ def color_ranges(tensor: torch.Tensor, share: float = 0.995) -> Ranges | None:
 
 
 _MAX = float(np.finfo(np.float64).max)
+
+
+def _buckets(numbers: Array, masked: float | None) -> tuple[Array, Array]:
+    """The upper 16 bits that occur in float32 numbers, in order, and how often each does; without those `masked`."""
+    counts = np.zeros(1 << 16 if numbers.size > SMALL_COUNT else 0, np.int64)
+    for piece in _pieces(numbers):
+        with np.errstate(over="ignore"):
+            wanted = (piece if masked is None else piece[piece != masked]).astype(np.float32)
+        upper = (wanted.view(np.uint32) >> 16).astype(np.int64)
+        if not counts.size:
+            return np.unique(upper, return_counts=True)
+        counts += np.bincount(upper, minlength=1 << 16)
+    filled = np.flatnonzero(counts)
+    return filled, counts[filled]
 
 
 def _pieces(numbers: Array) -> Iterator[Array]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from atlas.runtime.engine import Engine
+from tests.inspection.recorded.test_bundle import changed, members_of, pack, with_true_hashes
 
 from .conftest import Atlas, Start, finish
 
@@ -51,6 +52,19 @@ def test_a_run_of_one_data_directory_is_looked_at_on_an_empty_one(
     server.terminate()
     finish(server, 60)
     assert not (empty / "weights").exists()
+
+
+def test_a_bundle_that_cannot_be_shown_ends_the_server_with_its_reason(
+    start: Start, bundle: Path, tmp_path: Path
+) -> None:
+    """What only the catalogue tells: the server is up by then."""
+    members = changed(members_of(bundle), "run.json", lambda run: run.update(model="no-such-model"))
+    lie = pack(tmp_path / "lie.atlas", with_true_hashes(members))
+    said = finish(start("serve", str(lie), "--port", "0", "--data-dir", str(tmp_path / "empty")), 120)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    last = said.err.splitlines()[-1]
+    assert last.startswith("Error: The run is one of the model 'no-such-model', which this catalogue cannot show")
 
 
 def asked(address: str) -> dict[str, Any]:

@@ -136,3 +136,14 @@ def test_a_mask_of_lowest_numbers_does_not_set_it_either() -> None:
     ranges = color_ranges(masked)
     assert ranges is not None
     assert ranges.abs_high < 10
+
+
+def test_few_numbers_and_many_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted, or put into buckets: the same ranges, also of numbers that are masked, infinite or none."""
+    drawn = torch.randn(3000, generator=torch.Generator().manual_seed(0)) ** 5
+    odd = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan"), torch.finfo(torch.float32).min, 3e38])
+    for tensor in (drawn, drawn.abs(), -drawn.abs(), torch.cat([drawn, odd]), odd, torch.zeros(5), torch.zeros(0)):
+        monkeypatch.setattr("atlas.inspection.summary.SMALL_COUNT", 1 << 30)
+        few = color_ranges(tensor)
+        monkeypatch.setattr("atlas.inspection.summary.SMALL_COUNT", -1)
+        assert color_ranges(tensor) == few

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import struct
 import tempfile
 import zipfile
@@ -97,6 +98,8 @@ class Bundle:
         """Checks all of it. Raises `BundleError`, `TooLarge` for more than `limit` bytes, `StorageError`."""
         self.path = path
         try:
+            if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for somebody to write
+                raise OSError(0, "it is no file")
             self._file = path.open("rb")
         except OSError as error:
             raise StorageError(f"Could not read {path}: {error.strerror}.", "Name a bundle that is there.") from error
@@ -168,6 +171,8 @@ class Bundle:
             plain = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
             if info.filename in sizes or not plain or info.flag_bits & 1:
                 raise self.refused(f"{info.filename[:100]!r} is there twice, packed or encrypted")
+            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+                raise self.refused(f"{info.filename[:100]!r} is a link or a folder, and no file")
             sizes[info.filename] = info.file_size
         if sum(sizes.values()) > size:
             raise self.refused("its members are said to be larger than the file")

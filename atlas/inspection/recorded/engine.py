@@ -100,17 +100,19 @@ class OpenEngine(Engine):
 
     def open_bundle(self, path: Path) -> RunView:
         """Check a bundle and have its run among the others. Raises `BundleError`, `TooLarge`, `StorageError`."""
-        opened = Recorded(path, self.catalog, self.settings.max_bundle_bytes)
-        facts = opened.facts
+        opened = self._checked_bundle(path)
+        facts, model = opened.facts, opened.model
         words = f"recorded with {facts.machine}, its weights are not here"
         checkpoint = _Checkpoint(_Labels(opened), facts.checkpoint, facts.quantization, words)
         run = Run(facts.id, opened.request, cast(ReferenceRunner, _Runner(opened.model, checkpoint)))
         run.ids = [token.id for token in facts.tokens]
         run.status = "done"
         with self._lock:
+            if opened.carried and model.id not in self.catalog:
+                self.catalog.add(model.entry)
             before = self._recorded.get(facts.id)
             self._recorded[facts.id] = (opened, run)
-            self.demonstrations.setdefault(facts.model, facts.id)
+            self.demonstrations.setdefault(model.id, facts.id)
         if before is not None:
             before[0].close()
         return opened.view
@@ -120,7 +122,7 @@ class OpenEngine(Engine):
 
         Raises as `open_bundle`, and `TooMany` where as many are kept as may be.
         """
-        received = Recorded(part, self.catalog, self.settings.max_bundle_bytes)
+        received = self._checked_bundle(part)
         received.close()
         kept = self._kept / f"{received.id}{SUFFIX}"
         if not kept.exists() and len(list(self._kept.glob(f"*{SUFFIX}"))) >= MOST_KEPT:
@@ -155,7 +157,7 @@ class OpenEngine(Engine):
         if self.weights:
             return model if self._has_recorded(model) else super().stand_in(model)
         wanted = self.catalog.entry(model)
-        models = list(dict.fromkeys(opened.facts.model for opened, _ in self._recorded.values()))
+        models = list(dict.fromkeys(opened.model.id for opened, _ in self._recorded.values()))
         alike = [one for one in models if self.catalog.entry(one).architecture == wanted.architecture]
         return next(iter([one for one in models if one == model] or alike or models), self.catalog.default.id)
 
@@ -195,8 +197,11 @@ class OpenEngine(Engine):
             recorded.bundle.path.unlink(missing_ok=True)
         with self._lock:
             del self._recorded[identity]
-            if self.demonstrations.get(recorded.facts.model) == identity:
-                del self.demonstrations[recorded.facts.model]
+            model = recorded.model.id
+            if self.demonstrations.get(model) == identity:
+                del self.demonstrations[model]
+            if recorded.carried and not self.has_checkpoint(model):
+                self.catalog.discard(model)
         recorded.close()
 
     async def watch(self, identity: str) -> AsyncIterator[RunView]:
@@ -239,8 +244,13 @@ class OpenEngine(Engine):
 
     # --- recorded runs
 
+    def _checked_bundle(self, path: Path) -> Recorded:
+        """A bundle, opened. Models that are still to be opened here keep their ids."""
+        reserved = {choice.model for choice in self.settings.checkpoint}
+        return Recorded(path, self.catalog, self.settings.max_bundle_bytes, reserved)
+
     def _has_recorded(self, model: str) -> bool:
-        return any(opened.facts.model == model for opened, _ in self._recorded.values())
+        return any(opened.model.id == model for opened, _ in self._recorded.values())
 
     def _computable(self, identity: str) -> bool:
         with contextlib.suppress(AtlasError):

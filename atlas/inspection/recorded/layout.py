@@ -4,6 +4,7 @@ A recorded run is a folder of members, or the same members in one zip file witho
 
     manifest.json               format, kind and run; every other member with its size and sha256
     run.json                    `RecordedRun`: the run as the API gives it, and what of it is held
+    model.json                  `CarriedModel`: what the run's model is, where the catalogue does not have it (format 2)
     labels.json.z               the label of every token of the vocabulary, in order
     index/VIEW/NODE.json        `Index`: the tensors of one node in one view, and where their pieces lie
     sheets/VIEW/NODE.N.bin      pieces one after another, each of them deflated by itself
@@ -17,17 +18,21 @@ Owns names, versions and data only; knows neither torch nor files.
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from atlas.graph.axes import View
 
-FORMAT = 1
-"""Grows when an older reader could not read what is written."""
+PLAIN: Literal[1] = 1
+FORMAT: Literal[2] = 2
+"""The format of a run whose model every catalogue has, and of one whose model goes along. It grows when an older reader
+could not read what is written.
+"""
 KIND = "openmodelatlas recorded run"
-MANIFEST, RUN, LABELS = "manifest.json", "run.json", "labels.json.z"
-MEMBER = r"(run\.json|labels\.json\.z|(index|sheets)/[a-z]+/[a-z0-9.-]+\.(json|bin))"
+MANIFEST, RUN, MODEL, LABELS = "manifest.json", "run.json", "model.json", "labels.json.z"
+MEMBER = r"(run\.json|model\.json|labels\.json\.z|(index|sheets)/[a-z]+/[a-z0-9][a-z0-9.-]*\.(json|bin))"
 """What the name of a member looks like: never a way out of the folder."""
 
 Shelf = Literal["full", "prefill", "decode", "parameter"]
@@ -36,19 +41,29 @@ SHELVES: tuple[Shelf, ...] = ("full", "prefill", "decode", "parameter")
 Answer = Literal["summary", "heads", "predictions"]
 """Answers of the API that are kept as they were given: what a tensor is, its heads, the tokens that it speaks of."""
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Identity = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
+Setting = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,99}$")]
+"""The name of a setting: none that begins with an underscore, which libraries keep for themselves."""
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.*+| -]{0,2000}$")]
+"""The value of a setting: no address, no path, no code."""
+Integer = Annotated[int, Field(ge=-(1 << 53), le=1 << 53)]
+Plain = bool | Integer | float | Word | None
+Several = Annotated[list[Plain], Field(max_length=10_000)]
+Grouped = dict[Setting, Plain | Several | dict[Setting, Plain | Several]]
 
 
 class Data(BaseModel):
     """Immutable; an unknown field is an error, so that what is not understood is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class Member(Data):
     """A file: its size in bytes and its sha256."""
 
     size: Count
-    sha256: str = Field(pattern=r"[0-9a-f]{64}")
+    sha256: Digest
 
 
 class Head(BaseModel):
@@ -63,9 +78,9 @@ class Head(BaseModel):
 class Manifest(Data):
     """Every member with its size and hash."""
 
-    format: Literal[1]
+    format: Literal[1, 2]
     kind: str
-    run: str = Field(pattern=r"[0-9a-f]{8,64}")
+    run: Identity
     members: dict[Annotated[str, Field(pattern=f"^{MEMBER}$", max_length=300)], Member]
 
 
@@ -98,14 +113,14 @@ class RecordedRun(Data):
     run's id. `vocabulary` is the number of labels.
     """
 
-    id: str = Field(pattern=r"[0-9a-f]{8,64}")
+    id: Identity
     model: str = Field(max_length=200)
     architecture: str = Field(max_length=200)
     layers: int = Field(ge=1, le=100_000)
-    checkpoint: str = Field(pattern=r"[0-9a-f]{64}")
+    checkpoint: Digest
     checkpoint_words: str
     quantization: str | None
-    reference: str = Field(pattern=r"[0-9a-f]{64}")
+    reference: Digest
     machine: str
     prompt: str
     prompt_length: Count
@@ -117,6 +132,33 @@ class RecordedRun(Data):
     vocabulary: Count
     budget: Count
     held: tuple[Coverage, ...]
+
+
+class Derivation(Data):
+    """What a graph was read off: code of transformers of a version, of a class with these arguments of its
+    configuration. `settings` are what else of the configuration gives axes and layers their names.
+    """
+
+    version: str = Field(pattern=r"^[0-9][0-9A-Za-z.+-]{0,40}$")
+    model_class: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9]{0,99}$")
+    arguments: dict[Setting, Plain | Several | Grouped] = Field(max_length=1000)
+    settings: dict[Setting, Integer | Annotated[list[Word], Field(max_length=10_000)]] = Field(max_length=1000)
+
+
+class CarriedModel(Data):
+    """A model that a receiver's catalogue need not have: its configuration, and what its graph is read off where no
+    declaration describes it. No weights, and no code.
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$", max_length=100)
+    name: str = Field(max_length=200)
+    released: date
+    file: str = Field(max_length=300)
+    sha256: Digest
+    values: dict[Setting, bool | Integer | float | None] = Field(max_length=1000)
+    tied_embeddings: bool
+    untrained: bool
+    derivation: Derivation | None = None
 
 
 class Piece(Data):

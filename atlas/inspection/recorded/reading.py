@@ -11,6 +11,7 @@ import re
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Collection
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,15 +19,19 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from atlas.catalog import Catalog, Model
-from atlas.errors import AtlasError, BundleError, NotRecorded
+from atlas.errors import AtlasError, BundleError, NotRecorded, TooLarge
 from atlas.graph.nodes import Parameter, Quantity
 from atlas.inspection.recorded.blocks import OVERVIEW_FROM, WIDTHS, assembled, inflate, tiling
 from atlas.inspection.recorded.bundle import LARGEST_TEXT, Bundle
+from atlas.inspection.recorded.carried import opened
+from atlas.inspection.recorded.coverage import megabytes
 from atlas.inspection.recorded.layout import (
     LABELS,
+    MODEL,
     RUN,
     SHELVES,
     Answer,
+    CarriedModel,
     Coverage,
     Held,
     Index,
@@ -40,20 +45,30 @@ from atlas.runtime.captures import Captured
 from atlas.runtime.runs import RunRequest, RunView, Token, run_id
 
 KEPT_SHEETS = 64
+LARGEST_RUN = 16 << 20
+"""Bytes that the run's own facts may have: tens of thousands of tokens."""
 TEXTS = TypeAdapter(list[str])
 
 
 class Recorded:
-    """One recorded run. Close it when nobody looks at it any more."""
+    """One recorded run. Close it when nobody looks at it any more.
 
-    def __init__(self, path: Path, catalog: Catalog, limit: int) -> None:
-        """Opens and checks. Raises `BundleError`, `TooLarge`, and `StorageError`."""
+    Its `model` is the catalogue's, or one that was carried along and that the catalogue does not have (`carried`).
+    """
+
+    def __init__(self, path: Path, catalog: Catalog, limit: int, reserved: Collection[str] = ()) -> None:
+        """Opens and checks. A model that was carried along gets none of the `reserved` ids.
+
+        Raises `BundleError`, `TooLarge`, and `StorageError`.
+        """
         self.bundle = Bundle(path, limit)
+        self._limit = limit
         self._lock = threading.Lock()
         self._sheets: OrderedDict[str, bytes] = OrderedDict()
         try:
-            self.facts = self.bundle.model(RecordedRun, self.bundle.text(RUN), RUN)
-            self.model = self._model(catalog)
+            self.facts = self.bundle.model(RecordedRun, self.bundle.text(RUN, LARGEST_RUN), RUN)
+            self.carried = MODEL in self.bundle.manifest.members
+            self.model = self._model(catalog, reserved)
             self._check_facts()
             self.indexes = self._checked_indexes()
         except BaseException:
@@ -69,7 +84,7 @@ class Recorded:
         """What determined the run."""
         facts = self.facts
         return RunRequest(
-            model=facts.model,
+            model=self.model.id,
             token_ids=tuple(token.id for token in facts.tokens[: facts.prompt_length]),
             max_new_tokens=facts.max_new_tokens,
             temperature=facts.temperature,
@@ -83,7 +98,7 @@ class Recorded:
         facts = self.facts
         return RunView(
             id=facts.id,
-            model=facts.model,
+            model=self.model.id,
             checkpoint=facts.checkpoint_words,
             status="done",
             prompt=facts.prompt,
@@ -123,6 +138,13 @@ class Recorded:
     def captured(self, node: str, shelf: Shelf, layer: int | None, step: int | None) -> Captured:
         """A tensor. Raises `NotRecorded` for one that is not held, and `BundleError` where it cannot be read."""
         index, held = self._held(node, shelf, layer, step)
+        unpacked = sum(piece.full for piece in held.tiles)
+        if unpacked > self._limit:
+            raise TooLarge(
+                f"This tensor of {node} has {unpacked:,} bytes unpacked; at most {self._limit:,} are opened.",
+                "Raise --max-bundle-bytes.",
+                limit=self._limit,
+            )
         try:
             tiles = (inflate(self._piece(shelf, node, piece), piece.full) for piece in held.tiles)
             tensor = assembled(held.dtype, held.shape, tiles)
@@ -166,7 +188,12 @@ class Recorded:
 
     # --- opening
 
-    def _model(self, catalog: Catalog) -> Model:
+    def _model(self, catalog: Catalog, reserved: Collection[str]) -> Model:
+        if self.carried:
+            carried = self.bundle.model(CarriedModel, self.bundle.text(MODEL, LARGEST_RUN), MODEL)
+            if carried.id != self.facts.model:
+                raise self.bundle.refused(f"its {MODEL} is of another model than its run")
+            return self._fitting(opened(carried, self.facts, catalog, reserved))
         name = self.facts.model
         try:
             found = catalog[name]
@@ -176,6 +203,9 @@ class Recorded:
                 f"The run is one of the model {shown!r}, which this catalogue cannot show: {error.detail}",
                 "Open it where that model is in the catalogue.",
             ) from error
+        return self._fitting(found)
+
+    def _fitting(self, found: Model) -> Model:
         if (found.entry.architecture, found.architecture.sizes["layers"]) != (
             self.facts.architecture,
             self.facts.layers,
@@ -185,7 +215,8 @@ class Recorded:
 
     def _check_facts(self) -> None:
         facts = self.facts
-        if run_id(self.request, facts.checkpoint, facts.reference) != facts.id or self.bundle.manifest.run != facts.id:
+        request = self.request.model_copy(update={"model": facts.model})
+        if run_id(request, facts.checkpoint, facts.reference) != facts.id or self.bundle.manifest.run != facts.id:
             raise self.bundle.refused("the run's id is not the hash of what it says of itself")
         whole = len(facts.tokens)
         told = [token.position for token in facts.tokens] == list(range(whole))
@@ -197,14 +228,17 @@ class Recorded:
 
     def _checked_indexes(self) -> dict[tuple[Shelf, str], Index]:
         found: dict[tuple[Shelf, str], Index] = {}
+        members = self.bundle.manifest.members
+        if sum(member.size for name, member in members.items() if name.startswith("index/")) > LARGEST_TEXT:
+            raise self.bundle.refused(f"its indexes are larger than {megabytes(LARGEST_TEXT)}")
         for shelf in SHELVES:
             for node in self.model.graph.nodes:
                 name = index_name(shelf, node)
-                if name in self.bundle.manifest.members:
+                if name in members:
                     index = self.bundle.model(Index, self.bundle.text(name), name)
                     self._check_index(name, index, shelf, node)
                     found[shelf, node] = index
-        listed = sum(name.startswith("index/") for name in self.bundle.manifest.members)
+        listed = sum(name.startswith("index/") for name in members)
         if listed != len(found):
             raise self.bundle.refused("it has an index of a node that the model does not have")
         return found
@@ -215,14 +249,18 @@ class Recorded:
         fits = axes is not None and (shelf == "parameter") == isinstance(declared, Parameter)
         if not fits or (index.node, index.view) != (node, shelf) or index.axes != axes:
             raise self.bundle.refused(f"{name} is of another node than its name says, or has other axes")
+        pieces: list[Piece] = []
         for held in index.tensors:
             try:
-                self._check_held(held, index, shelf)
+                pieces += self._check_held(held, index, shelf)
             except ValueError as error:
                 raise self.bundle.refused(f"{name} contradicts itself: {error}") from error
+        sheets = {sheet_name(shelf, node, piece.sheet) for piece in pieces}
+        if sum(piece.size for piece in pieces) > sum(self.bundle.manifest.members[sheet].size for sheet in sheets):
+            raise self.bundle.refused(f"{name} uses the same bytes more than once")
 
-    def _check_held(self, held: Held, index: Index, shelf: Shelf) -> None:
-        """Raises ValueError with what is wrong."""
+    def _check_held(self, held: Held, index: Index, shelf: Shelf) -> tuple[Piece, ...]:
+        """All its pieces. Raises ValueError with what is wrong."""
         if held.dtype not in WIDTHS or len(held.shape) != len(index.axes):
             raise ValueError(f"numbers of {held.dtype[:20]!r} with {len(held.shape)} axes")
         inside = self.model.graph[index.node].in_blocks
@@ -239,10 +277,12 @@ class Recorded:
         if "summary" not in held.answers:
             raise ValueError("a tensor without its summary")
         extra = [held.overview.piece] if held.overview is not None else []
-        for piece in (*held.tiles, *extra, *held.answers.values()):
+        pieces = (*held.tiles, *extra, *held.answers.values())
+        for piece in pieces:
             sheet = self.bundle.manifest.members.get(sheet_name(shelf, index.node, piece.sheet))
             if sheet is None or piece.at + piece.size > sheet.size or piece.full > LARGEST_TEXT:
                 raise ValueError("a piece outside its sheet, or too large")
+        return pieces
 
 
 def not_held(covered: Coverage | None, node: str, shelf: Shelf, layer: int | None, step: int | None) -> tuple[str, str]:

@@ -1,30 +1,39 @@
 """Recording a run: its tokens and chosen tensors, with what the API says of each, within a number of bytes.
 
-Asks the same questions as a reader of the API would, through the viewer, so that what is recorded is what is served.
-The same run, choice and budget give the same bytes. Knows the format's names, and nothing of folders or zip files.
+One replay makes all tensors of a block and pass. While workers look at them, the next ones are made; what is kept is
+decided in order, so the same run, choice and budget give the same bytes. Knows the format's names, and nothing of
+folders or zip files.
 """
 
 from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Callable
+from asyncio import wrap_future
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import IO, Protocol
 
 from pydantic import BaseModel, TypeAdapter
 
-from atlas.errors import BadRequest, Conflict, NotComputed
+from atlas.errors import BadRequest, Conflict, NotComputed, StorageError
 from atlas.inspection import meanings
-from atlas.inspection.answers import HeadMeasures, Prediction, Predictions
-from atlas.inspection.recorded.blocks import Packed, overview_of, tiles_of
+from atlas.inspection.lens import lens_parameters
+from atlas.inspection.recorded.blocks import Packed
+from atlas.inspection.recorded.carried import carried
 from atlas.inspection.recorded.coverage import Shelved, coverage
 from atlas.inspection.recorded.layout import (
     FORMAT,
     KIND,
     LABELS,
     MANIFEST,
+    MODEL,
+    PLAIN,
     RUN,
     SHELVES,
     Answer,
@@ -40,10 +49,10 @@ from atlas.inspection.recorded.layout import (
     index_name,
     sheet_name,
 )
+from atlas.inspection.recorded.making import Made, Maker
 from atlas.inspection.recorded.selection import Batch, batches, chosen_nodes
 from atlas.inspection.verify import inputs_of
-from atlas.inspection.viewing import Place, Viewed, Viewer
-from atlas.runtime.captures import Captured
+from atlas.inspection.viewing import facts_of
 from atlas.runtime.engine import Engine
 from atlas.runtime.machine import fingerprint
 from atlas.runtime.runs import Run
@@ -51,11 +60,12 @@ from atlas.runtime.shelf import reference_hash
 
 SHEET = 256 << 10
 """Bytes after which a new sheet is begun."""
-SPOKEN = 10
-"""Likeliest tokens kept of each position; the API's own default."""
+WORKERS = 2
+AHEAD = 8
+HELD = 128 << 20
+"""How many threads look at tensors, and how many batches, of how many bytes, may be waiting for them."""
 ROW = 240
 """Bytes that a line of the manifest or of the coverage may take, beside the names in it."""
-HEADS = TypeAdapter(list[HeadMeasures])
 
 
 class Sink(Protocol):
@@ -105,19 +115,53 @@ async def record(
     """Record a finished run into a sink. `tell` hears how many tensors of how many have been looked at.
 
     Raises `NotFound`, `Conflict` for a run that has not finished, and `BadRequest` for a budget that does not hold the
-    run's tokens, or for a node without values.
+    run's tokens, for a node without values, and for a model that cannot go along with its run.
     """
     run = engine.run(run_id)
     if run.status != "done":
         raise Conflict(
             f"The run {run_id} is {run.status}, and only a finished one can be recorded.", "Ask again later."
         )
-    with tempfile.TemporaryFile() as spool:
+    with _temporary() as spool:
         recording = _Recording(engine, run, choice, spool)
         try:
             return await recording.make(sink, tell)
         finally:
-            recording.viewer.close()
+            recording.workers.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _temporary() -> Iterator[IO[bytes]]:
+    """A file for what is made before it is known where it comes to lie."""
+    with _room():
+        spool = tempfile.TemporaryFile()  # noqa: SIM115 - only what it meets here is about its room
+    try:
+        yield spool
+    finally:
+        with suppress(OSError):  # what could not be written has been told
+            spool.close()
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Raises `StorageError` where the temporary file has no room."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"Could not keep what is recorded in a file in {tempfile.gettempdir()}: {error.strerror or error}.",
+            "Free some space there, choose another place with TMPDIR, or lower --budget.",
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A batch that is being looked at: which of its nodes this pass computes, and what is made of those wanted."""
+
+    batch: Batch
+    computed: frozenset[str]
+    making: Sequence[Future[Made]] = ()
+    nbytes: int = 0
 
 
 class _Recording:
@@ -130,7 +174,7 @@ class _Recording:
         self.spool = spool
         self.model = run.runner.model
         self.nodes = chosen_nodes(self.model.graph, choice.nodes)
-        self.viewer = Viewer()
+        self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="recording")
         self.shelves: dict[tuple[Shelf, str], _Shelved] = {}
         self.spent = 0
 
@@ -143,17 +187,33 @@ class _Recording:
         tokenizer = self.run.runner.checkpoint.tokenizer
         vocabulary = self.model.architecture.sizes.get("vocab", 0)
         labels = zlib.compress(_json([tokenizer.label(token) for token in range(vocabulary)]), 6)
-        self.spent = len(labels) + self._fixed(vocabulary)
+        described = carried(self.model, self.run.runner.checkpoint)
+        about = b"" if described is None else _dumped(described)
+        self.spent = len(labels) + len(about) + self._fixed(vocabulary)
         if self.spent > self.choice.budget:
             raise BadRequest(
                 f"The budget of {self.choice.budget:,} bytes does not hold the run's tokens and labels, which take "
                 f"{self.spent:,}.",
                 "Raise --budget.",
             )
-        for batch in plan:
-            await self._batch(batch)
-            done += len(batch.nodes)
+        has_lens = bool(lens_parameters(self.model.graph))
+        lens = await meanings.lens_of(self.engine, self.run.id) if has_lens else None
+        maker = Maker(self.run, facts_of(self.engine, self.run.id), lens)
+        work: deque[_Begun] = deque()
+
+        async def end() -> None:
+            nonlocal done
+            begun = work.popleft()
+            await self._ended(begun)
+            done += len(begun.batch.nodes)
             tell(done, whole)
+
+        for batch in plan:
+            work.append(await self._begun(batch, maker))
+            while len(work) > AHEAD or (len(work) > 1 and sum(begun.nbytes for begun in work) > HELD):
+                await end()
+        while work:
+            await end()
         members = _Members(sink)
         members.add(LABELS, labels)
         for shelf in SHELVES:
@@ -162,7 +222,11 @@ class _Recording:
                     self._write(members, shelf, node)
         recorded = self._recorded(vocabulary)
         members.add(RUN, recorded.model_dump_json().encode())
-        manifest = Manifest(format=FORMAT, kind=KIND, run=self.run.id, members=dict(sorted(members.known.items())))
+        if about:
+            members.add(MODEL, about)
+        manifest = Manifest(
+            format=FORMAT if about else PLAIN, kind=KIND, run=self.run.id, members=dict(sorted(members.known.items()))
+        )
         sink.add(MANIFEST, manifest.model_dump_json().encode())
         return recorded
 
@@ -172,75 +236,60 @@ class _Recording:
         rows = sum(3 * ROW + 4 * len(node) for _, node in self.shelves)
         return said + rows + 2 * ROW * (1 + self.choice.budget // SHEET)
 
-    async def _batch(self, batch: Batch) -> None:
+    async def _begun(self, batch: Batch, maker: Maker) -> _Begun:
+        """Have one replay make the tensors of a batch and all that their equations take, and workers look at them."""
         wanted = [node for node in batch.nodes if not self.shelves[batch.shelf, node].full]
         if not wanted:
-            for node in batch.nodes:
-                self.shelves[batch.shelf, node].of += 1
-            return
-        run, layer, step = self.run.id, batch.layer, batch.step
-        # What the checks will ask for comes along, so that one replay makes all of it.
-        beside = [path for node in batch.nodes for path in inputs_of(self.model, node, layer)]
+            return _Begun(batch, frozenset(batch.nodes))
+        beside = [path for node in batch.nodes for path in inputs_of(self.model, node, batch.layer)]
+        # Outside the blocks, what is read of them is of the last one.
+        layer = self.run.runner.n_layers - 1 if batch.layer is None else batch.layer
         asked = tuple(dict.fromkeys((*batch.nodes, *beside)))
         try:
-            found = await self.engine.tensors(run, asked, batch.view, layer, step)
+            found = await self.engine.tensors(self.run.id, asked, batch.view, layer, batch.step)
         except NotComputed:
-            return
-        for node in batch.nodes:
-            if node not in found:
-                continue
-            shelved = self.shelves[batch.shelf, node]
-            shelved.of += 1
-            if not shelved.full:
-                shelved.full = not await self._tensor(shelved, found[node], batch)
+            return _Begun(batch, frozenset())
+        make = partial(maker.made, view=batch.view, beside=found)
+        making = [self.workers.submit(make, found[node]) for node in wanted if node in found]
+        held = sum(captured.tensor.nbytes for captured in found.values())
+        return _Begun(batch, frozenset(batch.nodes) & found.keys(), making, held)
 
-    async def _tensor(self, shelved: _Shelved, captured: Captured, batch: Batch) -> bool:
-        """Record one tensor with what is said of it, if there is room."""
-        place = Place(self.run.id, captured.node, batch.view, captured.layer, captured.step)
-        tiles = await self.viewer.work(lambda: tiles_of(captured.tensor))
-        overview = await self.viewer.work(lambda: overview_of(captured.tensor))
-        if self.spent + sum(len(tile.content) for tile in tiles) > self.choice.budget:
-            return False
-        viewed = await self.viewer.look(self.engine, place)
-        summary = await self.viewer.summary(self.engine, place, verified=True)
-        answers: dict[Answer, bytes] = {"summary": _dumped(summary)}
-        if summary.presentation.meaning == "attention" and viewed.array.ndim == 4:
-            answers["heads"] = HEADS.dump_json(await meanings.heads(self.viewer, self.engine, place))
-        if summary.presentation.meaning in ("logits", "stream"):
-            answers["predictions"] = _dumped(await self._spoken(place, viewed))
-        packed = {name: Packed(zlib.compress(content, 6), len(content)) for name, content in answers.items()}
-        pieces = [*tiles, *packed.values(), *([overview[1]] if overview else [])]
+    async def _ended(self, begun: _Begun) -> None:
+        """Keep what has been made of a batch, as far as there is room."""
+        for node in begun.computed:
+            self.shelves[begun.batch.shelf, node].of += 1
+        for making in begun.making:
+            made = await wrap_future(making)
+            shelved = self.shelves[begun.batch.shelf, made.captured.node]
+            if not shelved.full:
+                shelved.full = not self._taken(shelved, made)
+
+    def _taken(self, shelved: _Shelved, made: Made) -> bool:
+        """Keep one tensor with what is said of it, if there is room."""
+        pieces = made.pieces
         cost = sum(len(piece.content) for piece in pieces) + 80 * len(pieces) + ROW
         if self.spent + cost > self.choice.budget:
             return False
         self.spent += cost
-        shelved.axes = captured.axes
+        shelved.axes = made.captured.axes
         shelved.entries.append(
             _Entry(
-                layer=captured.layer,
-                step=captured.step,
-                dtype=summary.dtype,
-                shape=tuple(captured.tensor.shape),
-                tiles=[self._spooled(piece) for piece in tiles],
-                overview=(overview[0], self._spooled(overview[1])) if overview else None,
-                answers={name: self._spooled(piece) for name, piece in packed.items()},
+                layer=made.captured.layer,
+                step=made.captured.step,
+                dtype=made.dtype,
+                shape=tuple(made.captured.tensor.shape),
+                tiles=[self._spooled(piece) for piece in made.tiles],
+                overview=(made.overview[0], self._spooled(made.overview[1])) if made.overview else None,
+                answers={name: self._spooled(piece) for name, piece in made.answers.items()},
             )
         )
         return True
 
-    async def _spoken(self, place: Place, viewed: Viewed) -> Predictions:
-        """What all positions say, asked as many at a time as one may."""
-        before, computed = viewed.made_in.before, viewed.made_in.computed
-        said: list[Prediction] = []
-        for start in range(before, before + computed, meanings.LENS_ROWS):
-            stop = min(start + meanings.LENS_ROWS, before + computed)
-            found = await meanings.spoken(self.viewer, self.engine, place, start, stop, SPOKEN)
-            said += found.positions
-        return Predictions(temperature=self.run.request.temperature, positions=said)
-
     def _spooled(self, piece: Packed) -> tuple[int, int, int]:
-        at = self.spool.seek(0, 2)
-        self.spool.write(piece.content)
+        with _room():
+            at = self.spool.seek(0, 2)
+            self.spool.write(piece.content)
+            self.spool.flush()
         return at, len(piece.content), piece.full
 
     def _write(self, members: _Members, shelf: Shelf, node: str) -> None:

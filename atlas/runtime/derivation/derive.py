@@ -57,10 +57,21 @@ def derive(model_class: Any, settings: Mapping[str, Any], arguments: Mapping[str
             f"{name} is not described here, and its code cannot be watched without numbers: {first}",
             "It would need a declaration, and maybe a runner of its own.",
         ) from error
-    facts = json.dumps([name, dict(arguments), lock.files[0].sha256], sort_keys=True, default=str)
+    identity = derived_id(name, arguments, lock.files[0].sha256)
+    naming = {
+        name: value
+        for name, value in settings.items()
+        if (type(value) is int and value > 1)
+        or (isinstance(value, list) and len(value) == seen.layers and all(isinstance(one, str) for one in value))
+    }
+    return Derived(graph_of(identity, name, settings, arguments, seen, file), lock, naming)
+
+
+def derived_id(name: str, arguments: Mapping[str, Any], sha256: str) -> str:
+    """The id of an architecture that is read off a class: of its name, its configuration and the hash of its code."""
+    facts = json.dumps([name, dict(arguments), sha256], sort_keys=True, default=str)
     short = kebab(name.removesuffix("ForCausalLM").removesuffix("LMHeadModel"))
-    identity = f"derived-{short}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
-    return Derived(graph_of(identity, name, settings, arguments, seen, file), lock)
+    return f"derived-{short}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
 
 
 def installed_lock(module: str) -> Lock:

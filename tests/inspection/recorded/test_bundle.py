@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
+import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +18,8 @@ import pytest
 
 from atlas.catalog import Catalog
 from atlas.errors import BundleError, StorageError, TooLarge
-from atlas.inspection.recorded.bundle import EPOCH, Bundle, written
-from atlas.inspection.recorded.layout import FORMAT
+from atlas.inspection.recorded.bundle import EPOCH, LARGEST_TEXT, Bundle, written
+from atlas.inspection.recorded.layout import FORMAT, PLAIN
 from atlas.inspection.recorded.reading import Recorded
 
 LIMIT = 1 << 30
@@ -53,7 +57,7 @@ def changed(members: Members, name: str, change: Callable[[Any], object]) -> Mem
 
 def test_a_whole_bundle_opens(bundle: Path, catalog: Catalog) -> None:
     with Bundle(bundle, LIMIT) as opened:
-        assert opened.manifest.format == FORMAT
+        assert opened.manifest.format == PLAIN
         assert all(len(opened.read(name)) == member.size for name, member in opened.manifest.members.items())
     Recorded(bundle, catalog, LIMIT).close()
 
@@ -98,7 +102,9 @@ def test_a_newer_format_is_refused_with_what_to_do(bundle: Path, tmp_path: Path)
         manifest.update(format=FORMAT + 1, members="in another way")
 
     path = pack(tmp_path / "newer.atlas", changed(members_of(bundle), "manifest.json", newer))
-    with pytest.raises(BundleError, match="is of format 2, and this version knows formats up to 1") as error:
+    with pytest.raises(
+        BundleError, match=f"is of format {FORMAT + 1}, and this version knows formats up to {FORMAT}"
+    ) as error:
         Bundle(path, LIMIT)
     assert "newer" in error.value.hint
 
@@ -135,10 +141,75 @@ def test_a_member_too_many_or_too_few_is_named(bundle: Path, tmp_path: Path) -> 
         Bundle(pack(tmp_path / "less.atlas", {name: members[name] for name in members if name != RUN}), LIMIT)
 
 
+def test_a_member_that_is_there_twice_is_refused(bundle: Path, tmp_path: Path) -> None:
+    twice = pack(tmp_path / "twice.atlas", members_of(bundle))
+    with (
+        pytest.warns(UserWarning, match="Duplicate name"),
+        zipfile.ZipFile(twice, "a") as archive,
+    ):
+        archive.writestr(zipfile.ZipInfo(RUN, EPOCH), b"{}")
+    with pytest.raises(BundleError, match=r"'run\.json' is there twice"):
+        Bundle(twice, LIMIT)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFIFO])
+def test_a_link_or_a_folder_inside_is_refused(kind: int, bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "link.atlas"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members_of(bundle).items():
+            info = zipfile.ZipInfo(name, EPOCH)
+            info.external_attr = (kind | 0o777) << 16 if name == RUN else 0
+            archive.writestr(info, b"/etc/passwd" if name == RUN else content)
+    with pytest.raises(BundleError, match=r"'run\.json' is a link or a folder, and no file"):
+        Bundle(path, LIMIT)
+
+
+def test_what_is_no_file_itself_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.atlas")
+    for path in (tmp_path / "pipe.atlas", tmp_path):
+        with pytest.raises(StorageError, match="it is no file"):
+            Bundle(path, LIMIT)
+
+
+def test_a_table_of_contents_that_says_other_sizes_or_names_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """What zip files say twice, at a member and in the table, said differently: as bombs do."""
+    content = bundle.read_bytes()
+    with zipfile.ZipFile(bundle) as archive:
+        info = archive.getinfo(RUN)
+    entry = content.rindex(b"PK\x01\x02", 0, content.rindex(RUN.encode()))
+    lied = {
+        "a member that is larger than the file": (entry + 20, struct.pack("<II", 1 << 31, 1 << 31)),
+        "a member that is larger than it says": (entry + 20, struct.pack("<II", info.file_size, info.file_size * 1000)),
+        "a packed member that says it is not": (entry + 10, struct.pack("<H", zipfile.ZIP_DEFLATED)),
+        "one member inside another": (entry + 42, struct.pack("<I", info.header_offset + 1)),
+        "another name": (info.header_offset + 30, b"RUN"),
+    }
+    for name, (at, other) in lied.items():
+        path = tmp_path / f"{name}.atlas"
+        path.write_bytes(content[:at] + other + content[at + len(other) :])
+        with pytest.raises(BundleError, match=r"is refused: |its table of contents|larger than the file"):
+            Bundle(path, LIMIT)
+
+
 def test_a_name_that_leads_out_of_the_folder_is_refused(bundle: Path, tmp_path: Path) -> None:
-    members = with_true_hashes(members_of(bundle) | {"index/full/../../x.json": b"{}"})
-    with pytest.raises(BundleError, match=r"manifest\.json is not what it should be"):
-        Bundle(pack(tmp_path / "out.atlas", members), LIMIT)
+    for name in (
+        "index/full/../../x.json",
+        "/etc/x.json",
+        "..\\x.json",
+        "sheets/full/..bin",
+        "x/",
+        "index/full/\u202e.json",
+    ):
+        members = with_true_hashes(members_of(bundle) | {name: b"{}"})
+        with pytest.raises(BundleError, match=r"manifest\.json is not what it should be|no file"):
+            Bundle(pack(tmp_path / "out.atlas", members), LIMIT)
+
+
+def use_one_piece(tiles: list[dict[str, int]]) -> None:
+    """The largest, for every tile: what a small file with a huge tensor would do."""
+    largest = max(tiles, key=lambda tile: tile["size"])
+    for tile in tiles:
+        tile.update(largest)
 
 
 LIES: dict[str, tuple[str, Callable[[Any], object], str]] = {
@@ -169,6 +240,21 @@ LIES: dict[str, tuple[str, Callable[[Any], object], str]] = {
         lambda index: index["tensors"][0]["tiles"][0].update(at=1 << 40),
         "a piece outside its sheet",
     ),
+    "a piece that is used for two tiles": (
+        "index/full/unembedding.logits.json",
+        lambda index: use_one_piece(index["tensors"][0]["tiles"][:-1]),
+        "uses the same bytes more than once",
+    ),
+    "another node": (
+        "index/full/final-norm.normalized.json",
+        lambda index: index.update(node="final-norm/gain"),
+        "another node than its name",
+    ),
+    "another pass": (
+        "index/full/final-norm.normalized.json",
+        lambda index: index.update(view="prefill"),
+        "another node than its name",
+    ),
     "other axes": ("index/full/final-norm.normalized.json", lambda index: index.update(axes=["a", "b", "c"]), "axes"),
 }
 
@@ -198,11 +284,46 @@ def test_numbers_that_inflate_to_more_are_refused_when_they_are_read(
     opened.close()
 
 
+def test_a_tensor_that_unpacks_to_more_than_is_opened_is_refused(
+    bundle: Path, catalog: Catalog, tmp_path: Path
+) -> None:
+    """Nothing but zeros, a thousand times smaller packed: refused before there is memory for it."""
+    members = members_of(bundle)
+    name, sheet = "index/full/unembedding.logits.json", "sheets/full/unembedding.logits.0.bin"
+    index = json.loads(members[name])
+    (tensor,) = index["tensors"]
+    packed = zlib.compress(bytes(256 * 256 * 4), 9)
+    rows, columns = 1 << 13, 1 << 13
+    count, begin = rows * columns // (256 * 256), len(members[sheet])
+    tensor["shape"] = [1, rows, columns]
+    tensor["tiles"] = [
+        {"sheet": 0, "at": begin + at * len(packed), "size": len(packed), "full": 256 * 256 * 4} for at in range(count)
+    ]
+    lied = members | {name: json.dumps(index).encode(), sheet: members[sheet] + packed * count}
+    path = pack(tmp_path / "zeros.atlas", with_true_hashes(lied))
+    limit = path.stat().st_size
+    assert rows * columns * 4 > limit
+    opened = Recorded(path, catalog, limit)
+    with pytest.raises(TooLarge, match=f"has {rows * columns * 4:,} bytes unpacked; at most {limit:,} are opened"):
+        opened.captured("unembedding/logits", "full", None, None)
+    opened.close()
+
+
+def test_indexes_that_are_larger_than_text_may_be_are_refused(bundle: Path, catalog: Catalog, tmp_path: Path) -> None:
+    members = members_of(bundle)
+    indexes = [name for name in members if name.startswith("index/")]
+    padded = {name: members[name] + b" " * (LARGEST_TEXT // len(indexes)) for name in indexes}
+    path = pack(tmp_path / "long.atlas", with_true_hashes(members | padded))
+    with pytest.raises(BundleError, match="its indexes are larger than"):
+        Recorded(path, catalog, LIMIT)
+
+
 def test_nothing_is_left_of_a_bundle_that_could_not_be_written(tmp_path: Path) -> None:
     def write() -> None:
         with written(tmp_path / "out.atlas") as sink:
             sink.add("run.json", bytes(1 << 20))
 
+    (tmp_path / "out.atlas").write_bytes(b"the old one")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
@@ -210,6 +331,7 @@ def test_nothing_is_left_of_a_bundle_that_could_not_be_written(tmp_path: Path) -
             write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["out.atlas"]
+    assert (tmp_path / "out.atlas").read_bytes() == b"the old one"
     with pytest.raises(StorageError, match="Could not write"), written(tmp_path / "nowhere" / "out.atlas"):
         pass

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from atlas.catalog import Catalog
-from atlas.errors import BadRequest, NotRecorded
+from atlas.errors import BadRequest, NotRecorded, StorageError
 from atlas.inspection.recorded.bundle import written
 from atlas.inspection.recorded.layout import RecordedRun
 from atlas.inspection.recorded.reading import Recorded
@@ -97,6 +98,18 @@ def test_a_budget_without_room_for_the_tokens_is_refused(engine: Engine, tmp_pat
     with pytest.raises(BadRequest, match="does not hold the run's tokens and labels"):
         recorded(engine, tmp_path / "none.atlas", Choice((), 1000))
     assert not (tmp_path / "none.atlas").exists()
+
+
+def test_no_room_for_what_is_being_recorded_is_said(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run.atlas"
+    out.write_bytes(b"the old one")
+    monkeypatch.setattr("tempfile.TemporaryFile", partial(Path("/dev/full").open, "r+b"))
+    with pytest.raises(StorageError, match=r"in a file in .*: No space left on device") as error:
+        recorded(engine, out, Choice(("token-ids",)))
+    assert "TMPDIR" in error.value.hint
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("run.atlas", b"the old one")]
 
 
 def test_a_component_means_all_that_is_in_it(catalog: Catalog) -> None:
