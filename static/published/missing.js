@@ -15,6 +15,7 @@ export async function missing() {
   if (!location.pathname.startsWith(folder)) return;
   const path = decoded(location.pathname.slice(folder.length)).replace(/\/+$/, "");
   const meant = pageAddress(`/${path}${location.search}${location.hash}`);
+  if (path === "404.html") return;
   if (!path.endsWith(".html") && (await there(meant))) return location.replace(meant);
   place.querySelector("[data-asked]").textContent = path;
   const words = path.replace(/(\/(index|prefill|decode|walk-\d+))?(\.html)?$/, "").split("/");
