@@ -156,9 +156,10 @@ def bundle(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = ("blocks/attention/attention-weights", "final-norm", "rotary/rotations", "token-ids", "unembedding/logits")
     run = engine.demonstration
     assert run is not None
+    choice = Choice(chosen, expressions=False, explanations=False)
     # In a thread of its own: a browser's event loop may run in this one.
     with written(path) as sink, ThreadPoolExecutor(1) as pool:
-        pool.submit(lambda: asyncio.run(record(engine, run, Choice(chosen), sink))).result()
+        pool.submit(lambda: asyncio.run(record(engine, run, choice, sink))).result()
     return path
 
 

@@ -10,11 +10,20 @@ import { count, readable, visible } from "./format.js";
 
 const PATIENCE = 120; // milliseconds without another move before it is asked for
 
-export function create({ place, details, section, failed }) {
-  const ask = latest(failed);
+export function create({ place, details, section, store, failed }) {
+  const ask = latest(problem => (problem.code === "not-recorded" ? place.replaceChildren(...instead(problem)) : failed(problem)));
   let timer = 0;
   let shown = "";
   details.addEventListener("toggle", () => details.open || mark([]));
+
+  /** What is said where it is not recorded, and the way to the number of which it is. */
+  function instead({ message, hint, facts: { cell, layer, step } }) {
+    mark([]);
+    shown = "";
+    const show = () => store.set({ cell: cell.join(","), head: null, ...(layer === null ? {} : { layer }), ...(step === null ? {} : { step }) });
+    return [el("p", { text: `${message} ${hint}` }), ...(cell ? [el("p", { class: "acts" }, el("button", { type: "button", text: "Show that number", onclick: show }))] : [])];
+  }
+
   return {
     update(context) {
       const { run, summary, index } = context;
@@ -38,7 +47,7 @@ function story(found, where) {
   const parts = [el("p", { text: found.sentence })];
   if (found.html) {
     const display = el("div", { class: "display", tabindex: "0", role: "group", "aria-label": "The equation with its numbers" });
-    display.innerHTML = found.html; // drawn by the server from the declaration
+    display.innerHTML = found.html; // drawn by the server, or when the run was recorded, from the declaration
     parts.push(display);
   }
   parts.push(comparison(found));

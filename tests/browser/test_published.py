@@ -67,9 +67,9 @@ HELD = (
     "blocks/feed-forward/down-weight",
 )
 """What is recorded of the demonstration: what the viewer's tests look at, and no more."""
-BUDGET = 40_000_000
+BUDGET = 32_000_000
 """Bytes: all of it but the last layers of one large parameter, which comes last."""
-PART = (*HELD, f"{A}softmax", f"{A}keys")
+PART = (*HELD, f"{A}softmax", f"{A}keys", "blocks/mid-residual")
 """The nodes that have pages."""
 Opened = Callable[..., AbstractContextManager[Page]]
 
@@ -109,7 +109,8 @@ def site(
     out = folder / BELOW.lstrip("/")
     out.parent.mkdir()
     assert engine.demonstration is not None
-    bundle = recorded(engine, engine.demonstration, Choice(HELD, BUDGET), folder / "demonstration.atlas")
+    choice = Choice(HELD, BUDGET, expressions=False)
+    bundle = recorded(engine, engine.demonstration, choice, folder / "demonstration.atlas")
     beside = tuple(recorded(engine, run, Choice(("final-norm",)), folder / f"{run}.atlas") for run in others)
     publish(out, bundle, catalog, own_data_dir, ("smollm2-135m", "llama-3-8b"), PART, others=beside)
     command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
@@ -233,7 +234,7 @@ NOT_HELD = {
     f"{A}keys/agreement?layer=3": ("not-recorded", f"does not hold {A}keys in full, layer 3: it was not chosen"),
     f"{WEIGHTS}?view=decode&layer=3&step=99": ("not-found", "no decode step 99"),
     f"{A}keys?view=full&layer=3": ("not-recorded", f"does not hold {A}keys in full, layer 3"),
-    "blocks/feed-forward/down-weight?layer=29": ("not-recorded", "left out to keep within 40 MB"),
+    "blocks/feed-forward/down-weight?layer=29": ("not-recorded", "left out to keep within 32 MB"),
     f"{WEIGHTS}/difference?view=full&layer=3&against_run=0123456789": ("not-found", "is not published here"),
 }
 
@@ -328,6 +329,62 @@ def test_the_python_lines_load_a_tensor_from_the_files(page: Page, node: str, qu
     expected = test_viewer.npy(page, test_viewer.shown_run(page), node, query)
     assert (given["tensor"].dtype, given["tensor"].shape) == (expected.dtype, expected.shape)
     assert np.array_equal(given["tensor"], expected)
+
+
+def test_expressions_of_the_code_say_what_they_gave(
+    page: Page, live_client: TestClient, others: tuple[str, str]
+) -> None:
+    asked = f"/api/runs/{others[0]}/expressions?view=prefill&part=outside"
+    made, served = both(page, live_client, asked)
+    assert made == served
+    page.goto(f"/models/smollm2-135m/final-norm/normalized?view=prefill&run={others[0]}")
+    settled(page)
+    name = next(one["name"] for one in served["expressions"] if one["text"] == "x.pow(2)")
+    page.locator(f'#code [data-expression="{name.partition("/")[2]}"]').first.focus()
+    expect(page.locator(".code-tip")).to_contain_text("float32 [1, 5, 576] rms")
+    page.keyboard.press("Enter")
+    dialog = page.locator("dialog.code-values")
+    expect(dialog.locator(".values")).to_contain_text("does not hold all its numbers")
+    expect(dialog.locator("a")).to_have_count(0)
+
+
+def test_the_code_leads_to_nodes_whatever_is_recorded_of_it(page: Page) -> None:
+    page.goto(f"/models/smollm2-135m/{UPDATE}?view=prefill&layer=3")
+    settled(page)
+    mark = page.locator('#code [data-expression][data-node="blocks/mid-residual"]').first
+    mark.focus()
+    expect(page.locator(".code-tip")).to_contain_text("does not hold what expressions gave in prefill, layer 3")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"mid-residual/prefill\.html\?.*layer=3"))
+
+
+def test_the_number_that_a_page_opens_with_is_explained(page: Page, live_client: TestClient, engine: Engine) -> None:
+    for asked in EXPLAINED:
+        made, served = both(page, live_client, f"/api/runs/{engine.demonstration}/explain/{asked}")
+        assert made == served, asked
+    page.goto(f"/models/smollm2-135m/{WEIGHTS}?view=decode&layer=4&step=3")
+    settled(page)
+    panel = test_viewer.unfold(page, "explain")
+    expect(panel).to_contain_text("how the number at [0, 0, 0, 0] of layer 0, step 1 came to be, and of no other here")
+    expect(panel).to_contain_text("atlas serve explains any number")
+    panel.get_by_role("button", name="Show that number").click()
+    page.wait_for_selector('#live[data-shown-layer="0"][data-shown-step="1"][data-state=ready]')
+    settled(page)
+    chosen = page.locator("output[data-cell]").get_attribute("data-value")
+    expect(page.locator(".explain-numbers dd").first).to_have_text(str(chosen))
+    expect(page.locator(".explain .katex").first).to_be_visible()
+
+
+EXPLAINED = [
+    f"{UPDATE}?view=prefill&layer=0&cell=0,0,0",
+    f"{WEIGHTS}?view=full&layer=0&cell=0,0,12,0",
+    f"{A}key-cache?view=decode&layer=0&step=1&cell=0,0,0,0",
+    f"{LOGITS}?view=prefill&cell=0,4,0",
+    "blocks/block-output?view=full&layer=0&cell=0,12,0",
+    "final-norm/gain?cell=0",
+    "token-ids?view=full&cell=0,0",
+]
+"""The cells that pages open with."""
 
 
 def test_the_search_answers_as_a_server_does(page: Page, live_client: TestClient) -> None:

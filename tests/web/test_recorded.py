@@ -13,9 +13,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from atlas.catalog import Catalog
+from atlas.inspection.recorded.record import Choice
+from atlas.runtime.engine import Engine
 from atlas.settings import Settings
 from atlas.web.app import create_app
 from atlas.web.backend import Backend
+from tests.published import recorded
 
 WEIGHTS = "blocks/attention/attention-weights"
 Opened = Callable[..., AbstractContextManager[TestClient]]
@@ -99,13 +102,25 @@ def test_the_run_is_the_same(client: TestClient, live_client: TestClient, run: s
         ("tensors/blocks/attention/queries/tile?layer=3&slice=0,:,0,:", "it was not chosen for recording"),
         ("tensors/blocks/attention/query-weight", "does not hold blocks/attention/query-weight"),
         (f"explain/{WEIGHTS}?layer=3&cell=0,0,1,0", "does not hold"),
-        ("expressions?view=full&part=block&layer=0", "not the values of single expressions"),
+        ("expressions?view=full&part=block&layer=0", "does not hold what expressions gave in full, layer 0"),
+        ("tensors/code/Attention.forward/184.17-184.82?layer=0", "of an expression what it gave at a glance"),
     ],
 )
 def test_what_the_bundle_does_not_hold_is_said(asked: str, said: str, client: TestClient, run: str) -> None:
     answer = client.get(f"/api/runs/{run}/{asked}")
     assert (answer.status_code, answer.json()["code"]) == (404, "not-recorded")
     assert said in answer.json()["detail"]
+
+
+def test_expressions_say_what_they_gave_when_the_run_was_recorded(
+    opened: Opened, engine: Engine, live_client: TestClient, run: str, tmp_path: Path
+) -> None:
+    path = recorded(engine, run, Choice(("final-norm",)), tmp_path / "glances.atlas")
+    with opened(tmp_path / "empty", path) as client:
+        for asked in ("view=full&part=outside", "view=decode&part=outside&step=3"):
+            held, live = (one.get(f"/api/runs/{run}/expressions?{asked}") for one in (client, live_client))
+            assert live.status_code == 200
+            assert held.json() == live.json()
 
 
 def test_nothing_can_be_run_and_pages_say_what_is_held(client: TestClient, run: str) -> None:

@@ -21,6 +21,7 @@ from atlas.errors import AtlasError, Conflict, NoCheckpoint, NotFound, NotRecord
 from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter
 from atlas.inspection.answers import Predictions, TensorSummary
+from atlas.inspection.recorded.glances import Glances
 from atlas.inspection.recorded.layout import Shelf
 from atlas.inspection.recorded.reading import Recorded
 from atlas.runtime.captures import Captured, checked
@@ -260,7 +261,7 @@ class OpenEngine(Engine):
 
     def _no_expressions(self) -> NoReturn:
         raise NotRecorded(
-            "A recorded run holds declared tensors, and not the values of single expressions.",
+            "A recorded run says of an expression what it gave at a glance, and does not hold all its numbers.",
             "Run it where the weights are.",
         )
 
@@ -312,3 +313,11 @@ def recorded_predictions(
         return None
     content = recorded.answer("predictions", node, shelf_of_node(recorded.model, node, view), layer, step)
     return None if content is None else Predictions.model_validate_json(content)
+
+
+def recorded_glances(engine: Engine, run: str, view: View, layer: int | None, step: int | None) -> Glances | None:
+    """What expressions gave when the run was recorded; None for a run that is computed here. Raises `NotRecorded`."""
+    recorded = engine.recorded(run) if isinstance(engine, OpenEngine) else None
+    if recorded is None:
+        return None
+    return recorded.glances(view, layer, (step or 1) if view == "decode" else None)

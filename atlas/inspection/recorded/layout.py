@@ -8,9 +8,11 @@ A recorded run is a folder of members, or the same members in one zip file witho
     labels.json.z               the label of every token of the vocabulary, in order
     index/VIEW/NODE.json        `Index`: the tensors of one node in one view, and where their pieces lie
     sheets/VIEW/NODE.N.bin      pieces one after another, each of them deflated by itself
+    expressions/VIEW/PLACE.json.z  what expressions of the reference code gave, at a glance, deflated (format 2)
 
 NODE is the node's path with dots for slashes; VIEW is a view, or `parameter`. A piece is a tile of a tensor (see
-`blocks`), or an answer of the API as JSON. Nothing in it is code, and nothing is read but as numbers and JSON. Every
+`blocks`), or an answer of the API as JSON. PLACE is a layer's number or `outside`, then a decode step's after a dot.
+Nothing in it is code, and nothing is read but as numbers and JSON. Every
 size is known before anything is unpacked.
 
 Owns names, versions and data only; knows neither torch nor files.
@@ -27,19 +29,22 @@ from atlas.graph.axes import View
 
 PLAIN: Literal[1] = 1
 FORMAT: Literal[2] = 2
-"""The format of a run whose model every catalogue has, and of one whose model goes along. It grows when an older reader
-could not read what is written.
+"""The format of a run of declared tensors whose model every catalogue has, and of one with more than that. It grows
+when an older reader could not read what is written.
 """
 KIND = "openmodelatlas recorded run"
 MANIFEST, RUN, MODEL, LABELS = "manifest.json", "run.json", "model.json", "labels.json.z"
-MEMBER = r"(run\.json|model\.json|labels\.json\.z|(index|sheets)/[a-z]+/[a-z0-9][a-z0-9.-]*\.(json|bin))"
+MEMBER = r"(run\.json|model\.json|labels\.json\.z|(index|sheets)/[a-z]+/[a-z0-9][a-z0-9.-]*\.(json|bin)"
+MEMBER += r"|expressions/(full|prefill|decode)/(outside|[0-9]{1,6})(\.[0-9]{1,9})?\.json\.z)"
 """What the name of a member looks like: never a way out of the folder."""
 
 Shelf = Literal["full", "prefill", "decode", "parameter"]
 """Under which name tensors stand: a view, or `parameter` for what has none."""
 SHELVES: tuple[Shelf, ...] = ("full", "prefill", "decode", "parameter")
-Answer = Literal["summary", "heads", "predictions"]
-"""Answers of the API that are kept as they were given: what a tensor is, its heads, the tokens that it speaks of."""
+Answer = Literal["summary", "heads", "predictions", "explanation"]
+"""Answers of the API that are kept as they were given: what a tensor is, its heads, the tokens that it speaks of, and
+how one of its numbers came to be (format 2).
+"""
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Identity = Annotated[str, Field(pattern=r"^[0-9a-f]{8,64}$")]
@@ -106,6 +111,13 @@ class Coverage(Data):
     why: str = ""
 
 
+class Glanced(Data):
+    """Where it is held what expressions gave in a view: each layer (null: outside the blocks) and decode step."""
+
+    view: View
+    places: tuple[tuple[Count | None, Count | None], ...]
+
+
 class RecordedRun(Data):
     """A run: what determines it, its tokens, and how much of it is here.
 
@@ -132,6 +144,7 @@ class RecordedRun(Data):
     vocabulary: Count
     budget: Count
     held: tuple[Coverage, ...]
+    expressions: tuple[Glanced, ...] = ()
 
 
 class Derivation(Data):
@@ -206,6 +219,12 @@ def shelf_of(view: View | None) -> Shelf:
 def index_name(view: Shelf, node: str) -> str:
     """The member with the index of a node in a view."""
     return f"index/{view}/{node.replace('/', '.')}.json"
+
+
+def glances_name(view: View, layer: int | None, step: int | None) -> str:
+    """The member that says what expressions gave in one part of a pass."""
+    place = "outside" if layer is None else str(layer)
+    return f"expressions/{view}/{place}{'' if step is None else f'.{step}'}.json.z"
 
 
 def sheet_name(view: Shelf, node: str, number: int) -> str:

@@ -20,11 +20,13 @@ from pydantic import TypeAdapter
 
 from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError, BundleError, NotRecorded, TooLarge
+from atlas.graph.axes import View
 from atlas.graph.nodes import Parameter, Quantity
 from atlas.inspection.recorded.blocks import OVERVIEW_FROM, WIDTHS, assembled, inflate, tiling
 from atlas.inspection.recorded.bundle import LARGEST_TEXT, Bundle
 from atlas.inspection.recorded.carried import opened
 from atlas.inspection.recorded.coverage import megabytes
+from atlas.inspection.recorded.glances import Glances
 from atlas.inspection.recorded.layout import (
     LABELS,
     MODEL,
@@ -38,6 +40,7 @@ from atlas.inspection.recorded.layout import (
     Piece,
     RecordedRun,
     Shelf,
+    glances_name,
     index_name,
     sheet_name,
 )
@@ -71,6 +74,7 @@ class Recorded:
             self.model = self._model(catalog, reserved)
             self._check_facts()
             self.indexes = self._checked_indexes()
+            self.glanced = self._checked_glances()
         except BaseException:
             self.bundle.close()
             raise
@@ -163,6 +167,22 @@ class Recorded:
         except ValueError as error:
             raise self.bundle.refused(f"an answer about {node} cannot be read: {error}") from error
 
+    def glances(self, view: View, layer: int | None, step: int | None) -> Glances:
+        """What expressions gave in a part of a pass. Raises `NotRecorded`, and `BundleError` if it cannot be read."""
+        name = glances_name(view, layer, step)
+        if name not in self.glanced:
+            where = "outside the blocks" if layer is None else f"layer {layer}"
+            where += "" if step is None else f", step {step}"
+            raise NotRecorded(
+                f"The recorded run does not hold what expressions gave in {view}, {where}.",
+                "Run it where the weights are.",
+            )
+        try:
+            content = _inflated_text(self.bundle.text(name))
+        except (ValueError, zlib.error) as error:
+            raise self.bundle.refused(f"{name} cannot be inflated ({error})") from error
+        return self.bundle.model(Glances, content, name)
+
     def close(self) -> None:
         """Let the file go."""
         self.bundle.close()
@@ -241,6 +261,19 @@ class Recorded:
         listed = sum(name.startswith("index/") for name in members)
         if listed != len(found):
             raise self.bundle.refused("it has an index of a node that the model does not have")
+        return found
+
+    def _checked_glances(self) -> frozenset[str]:
+        """The members that say what expressions gave."""
+        facts = self.facts
+        told = [(one.view, layer, step) for one in facts.expressions for layer, step in one.places]
+        for view, layer, step in told:
+            fits = (layer or 0) < facts.layers and (view == "decode") == (step is not None)
+            if not fits or not 1 <= (step or 1) <= max(1, facts.steps):
+                raise self.bundle.refused("it has expressions of a layer or step that the run does not have")
+        found = frozenset(name for name in self.bundle.manifest.members if name.startswith("expressions/"))
+        if found != {glances_name(*place) for place in told}:
+            raise self.bundle.refused("the run says of other expressions that they are held than those that are here")
         return found
 
     def _check_index(self, name: str, index: Index, shelf: Shelf, node: str) -> None:

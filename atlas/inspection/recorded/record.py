@@ -22,11 +22,14 @@ from typing import IO, Protocol
 from pydantic import BaseModel, TypeAdapter
 
 from atlas.errors import BadRequest, Conflict, NotComputed, StorageError
+from atlas.graph.axes import View
 from atlas.inspection import meanings
 from atlas.inspection.lens import lens_parameters
 from atlas.inspection.recorded.blocks import Packed
 from atlas.inspection.recorded.carried import carried
 from atlas.inspection.recorded.coverage import Shelved, coverage
+from atlas.inspection.recorded.explaining import explained, is_first
+from atlas.inspection.recorded.glances import MOST, pack_text, packed_glances, places_by_view, seen_in
 from atlas.inspection.recorded.layout import (
     FORMAT,
     KIND,
@@ -46,6 +49,7 @@ from atlas.inspection.recorded.layout import (
     RecordedRun,
     RecordedToken,
     Shelf,
+    glances_name,
     index_name,
     sheet_name,
 )
@@ -53,6 +57,7 @@ from atlas.inspection.recorded.making import Made, Maker
 from atlas.inspection.recorded.selection import Batch, batches, chosen_nodes
 from atlas.inspection.verify import inputs_of
 from atlas.inspection.viewing import facts_of
+from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
 from atlas.runtime.machine import fingerprint
 from atlas.runtime.runs import Run
@@ -76,10 +81,15 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """What to record: these nodes (all, if none is named), in at most so many bytes, manifest and labels included."""
+    """What to record: these nodes (all, if none is named), in at most so many bytes, manifest and labels included;
+    and, with `expressions`, what expressions of the reference code gave in the same passes and layers; with
+    `explanations`, how one number of each node came to be.
+    """
 
     nodes: tuple[str, ...] = ()
     budget: int = 500_000_000
+    expressions: bool = True
+    explanations: bool = True
 
 
 @dataclass
@@ -161,6 +171,7 @@ class _Begun:
     batch: Batch
     computed: frozenset[str]
     making: Sequence[Future[Made]] = ()
+    glances: Future[Packed] | None = None
     nbytes: int = 0
 
 
@@ -176,6 +187,9 @@ class _Recording:
         self.nodes = chosen_nodes(self.model.graph, choice.nodes)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="recording")
         self.shelves: dict[tuple[Shelf, str], _Shelved] = {}
+        self.glances: dict[Batch, tuple[int, int, int]] = {}
+        self.glancing = choice.expressions
+        self.plain = True
         self.spent = 0
 
     async def make(self, sink: Sink, tell: Callable[[int, int], None]) -> RecordedRun:
@@ -220,12 +234,19 @@ class _Recording:
             for node in sorted(self.nodes):
                 if self.shelves.get((shelf, node), _Shelved()).entries:
                     self._write(members, shelf, node)
+        for batch, (at, size, _) in self.glances.items():
+            self.spool.seek(at)
+            members.add(glances_name(batch.view, batch.layer, batch.step), self.spool.read(size))
         recorded = self._recorded(vocabulary)
-        members.add(RUN, recorded.model_dump_json().encode())
+        unsaid = set() if recorded.expressions else {"expressions"}  # readers of the plain format do not know them
+        members.add(RUN, recorded.model_dump_json(exclude=unsaid).encode())
         if about:
             members.add(MODEL, about)
         manifest = Manifest(
-            format=FORMAT if about else PLAIN, kind=KIND, run=self.run.id, members=dict(sorted(members.known.items()))
+            format=PLAIN if self.plain and not about else FORMAT,
+            kind=KIND,
+            run=self.run.id,
+            members=dict(sorted(members.known.items())),
         )
         sink.add(MANIFEST, manifest.model_dump_json().encode())
         return recorded
@@ -252,7 +273,10 @@ class _Recording:
         make = partial(maker.made, view=batch.view, beside=found)
         making = [self.workers.submit(make, found[node]) for node in wanted if node in found]
         held = sum(captured.tensor.nbytes for captured in found.values())
-        return _Begun(batch, frozenset(batch.nodes) & found.keys(), making, held)
+        seen = await seen_in(self.engine, self.run.id, batch) if self.glancing else None
+        glances = None if seen is None else self.workers.submit(packed_glances, *seen)
+        held += 0 if seen is None else sum(value.nbytes for values in seen[1].values() for value in values)
+        return _Begun(batch, frozenset(batch.nodes) & found.keys(), making, glances, held)
 
     async def _ended(self, begun: _Begun) -> None:
         """Keep what has been made of a batch, as far as there is room."""
@@ -263,6 +287,17 @@ class _Recording:
             shelved = self.shelves[begun.batch.shelf, made.captured.node]
             if not shelved.full:
                 shelved.full = not self._taken(shelved, made)
+                if not shelved.full and self.choice.explanations and is_first(self.model.graph, made.captured):
+                    await self._explain(shelved.entries[-1], made.captured, begun.batch.view)
+        if begun.glances is not None:
+            packed = await wrap_future(begun.glances)
+            cost = len(packed.content) + ROW
+            room = self.spent + cost <= self.choice.budget and len(self.glances) < MOST
+            self.glancing = self.glancing and room
+            if self.glancing:
+                self.spent += cost
+                self.plain = False
+                self.glances[begun.batch] = self._spooled(packed)
 
     def _taken(self, shelved: _Shelved, made: Made) -> bool:
         """Keep one tensor with what is said of it, if there is room."""
@@ -284,6 +319,15 @@ class _Recording:
             )
         )
         return True
+
+    async def _explain(self, entry: _Entry, captured: Captured, view: View) -> None:
+        """Keep how one number of a tensor came to be, if that can be told and there is room."""
+        found = await explained(self.engine, self.run.id, captured, view)
+        packed = None if found is None else pack_text(found)
+        if packed is not None and self.spent + len(packed.content) + 80 <= self.choice.budget:
+            self.spent += len(packed.content) + 80
+            self.plain = False
+            entry.answers["explanation"] = self._spooled(packed)
 
     def _spooled(self, piece: Packed) -> tuple[int, int, int]:
         with _room():
@@ -353,6 +397,7 @@ class _Recording:
                 },
                 self.choice.budget,
             ),
+            expressions=places_by_view(list(self.glances)),
         )
 
 

@@ -38,6 +38,7 @@ async function answered(url, method) {
   if (!rest) return Response.json(await lookedAt(run));
   if (rest.startsWith("parting/")) return Response.json(await parting(run, decodeURIComponent(rest.slice("parting/".length))));
   if (rest === "expressions") return Response.json(await expressionsOf(run, query));
+  if (rest.startsWith("explain/")) return Response.json(await explanation(placed(run, query), rest.slice("explain/".length), query.cell));
   if (rest.startsWith("tensors/")) return ofTensor(run, rest.slice("tensors/".length), query);
   throw notHere();
 }
@@ -57,12 +58,33 @@ async function lookedAt(id) {
   };
 }
 
+/** The pass that a query names. */
+function placed(run, query) {
+  const number = name => (query[name] === undefined ? null : Number(query[name]));
+  return { run, view: query.view ?? "full", layer: number("layer"), step: number("step") };
+}
+
+/** How one number came to be, where that is recorded; else a problem that names the number of which it is. */
+async function explanation({ run, view, layer, step }, node, cell) {
+  const tensor = await openTensor(run, node, view, layer, step);
+  const said = await tensor.answer("explanation");
+  if (said?.cell.join() === cell) return said;
+  const hint = "Where the weights are, atlas serve explains any number.";
+  if (!tensor.explained) throw new Problem(404, { code: "not-recorded", detail: `How numbers of ${node} came to be is not recorded.`, hint });
+  const { layer: atLayer, step: atStep } = tensor.explained;
+  const known = said ?? (await (await openTensor(run, node, view, atLayer, atStep)).answer("explanation"));
+  const where = [atLayer === null ? "" : ` of layer ${atLayer}`, atStep === null ? "" : `, step ${atStep}`].join("");
+  throw new Problem(404, {
+    code: "not-recorded", detail: `It is recorded how the number at [${known.cell.join(", ")}]${where} came to be, and of no other here.`, hint,
+    cell: known.cell, layer: atLayer, step: atStep,
+  });
+}
+
 async function ofTensor(run, path, query) {
   const parts = path.split("/");
   const operation = OPERATIONS.includes(parts.at(-1)) ? parts.pop() : null;
   const node = parts.join("/");
-  const number = name => (query[name] === undefined ? null : Number(query[name]));
-  const place = { run, view: query.view ?? "full", layer: number("layer"), step: number("step") };
+  const place = placed(run, query);
   const open = at => openTensor(at.run, node, at.view, at.layer, at.step);
   const tensor = await open(operation === "agreement" ? { ...place, view: "full", step: null } : place);
   if (operation === null) return Response.json(await tensor.answer("summary"));
@@ -70,7 +92,7 @@ async function ofTensor(run, path, query) {
   if (operation === "agreement") return Response.json(await agreement(tensor, passesOf(tensor).map(at => () => open({ ...place, ...at }))));
   if (Object.hasOwn(RECORDED, operation)) return Response.json(await RECORDED[operation](tensor, query));
   const said = AGAINST.filter(name => query[`against_${name}`] !== undefined);
-  const beside = said.map(name => [name, ["run", "view"].includes(name) ? query[`against_${name}`] : number(`against_${name}`)]);
+  const beside = said.map(name => [name, ["run", "view"].includes(name) ? query[`against_${name}`] : Number(query[`against_${name}`])]);
   const other = said.length ? await open({ ...place, ...Object.fromEntries(beside) }) : null;
   if (operation === "difference") {
     if (!other) throw refused("There is nothing to compare with.", "Give against_view, against_step, against_layer or against_run.");

@@ -55,7 +55,8 @@ export const labels = keeper(2, async id => JSON.parse(new TextDecoder().decode(
 
 /**
  * The pieces of one tensor: {shape, dtype, axes, tile(number, part), overview, answer(name)}, and with `made` the pass:
- * how many positions it computes, and how many come before. Rejects with what is not held.
+ * how many positions it computes, and how many come before; `explained` is the layer and step of the tensor of which it
+ * is held how a number came to be. Rejects with what is not held.
  */
 export async function openTensor(id, node, view, layer, step) {
   const facts = await runFacts(id);
@@ -84,6 +85,7 @@ export async function openTensor(id, node, view, layer, step) {
     at,
     address: new URL(`${root}runs/${id}/`, location.href).href,
     made: madeIn(facts, shelf, at.step),
+    explained: index.tensors.find(one => one.answers.explanation) ?? null,
     shape: held.shape,
     dtype: held.dtype,
     axes: index.axes,

@@ -219,6 +219,16 @@ LIES: dict[str, tuple[str, Callable[[Any], object], str]] = {
     "another vocabulary": (RUN, lambda run: run.update(vocabulary=3), "vocabulary"),
     "an unknown model": (RUN, lambda run: run.update(model="no-such-model"), "cannot show"),
     "another depth": (RUN, lambda run: run.update(layers=31), "depth"),
+    "expressions that are not here": (
+        RUN,
+        lambda run: run.update(expressions=[{"view": "full", "places": [[0, None]]}]),
+        "says of other expressions",
+    ),
+    "expressions of no layer": (
+        RUN,
+        lambda run: run.update(expressions=[{"view": "decode", "places": [[30, 1]]}]),
+        "expressions of a layer or step",
+    ),
     "an unknown field": (RUN, lambda run: run.update(run_this="x"), "is not what it should be"),
     "a huge shape": (
         "index/full/final-norm.normalized.json",

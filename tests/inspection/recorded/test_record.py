@@ -10,14 +10,18 @@ import pytest
 
 from atlas.catalog import Catalog
 from atlas.errors import BadRequest, NotRecorded, StorageError
+from atlas.inspection.explain import explain
 from atlas.inspection.recorded.bundle import written
+from atlas.inspection.recorded.explaining import Explained
+from atlas.inspection.recorded.glances import glances
 from atlas.inspection.recorded.layout import RecordedRun
 from atlas.inspection.recorded.reading import Recorded
 from atlas.inspection.recorded.record import Choice, record
 from atlas.inspection.recorded.selection import chosen_nodes
 from atlas.runtime.engine import Engine
 
-WEIGHTS = "blocks/attention/attention-weights"
+BLOCK = "blocks/attention"
+WEIGHTS = f"{BLOCK}/attention-weights"
 LIMIT = 1 << 30
 
 
@@ -91,6 +95,53 @@ def test_a_budget_is_kept_and_what_was_left_out_is_said(engine: Engine, catalog:
     with pytest.raises(NotRecorded, match="left out to keep within 500 kB") as error:
         opened.captured(WEIGHTS, "full", 29, None)
     assert error.value.hint == f"Of it are held: {weights.words}."
+    opened.close()
+
+
+def test_what_expressions_gave_is_the_engines_own(engine: Engine, catalog: Catalog, tmp_path: Path) -> None:
+    out = tmp_path / "small.atlas"
+    run = recorded(engine, out, Choice((f"{BLOCK}/similarities", "final-norm"), 600_000))
+    assert out.stat().st_size <= 600_000
+    places = {one.view: one.places for one in run.expressions}
+    opened = Recorded(out, catalog, LIMIT)
+    assert opened.bundle.manifest.format == 2
+    for view, layer, step in (("full", None, None), ("prefill", 0, None), ("decode", 0, 1), ("decode", None, 1)):
+        assert (layer, step) in places[view]  # type: ignore[index]
+        runner, seen = asyncio.run(engine.expressions(opened.id, view, layer, step))
+        found = opened.glances(view, layer, step)  # type: ignore[arg-type]
+        assert found == glances(runner, seen)
+        assert found.path == "models/llama3/model.py"
+        assert found.expressions
+    assert (29, None) not in places["full"]
+    with pytest.raises(NotRecorded, match="does not hold what expressions gave in full, layer 29"):
+        opened.glances("full", 29, None)
+    opened.close()
+
+
+def test_the_number_that_a_page_opens_with_is_explained(engine: Engine, catalog: Catalog, tmp_path: Path) -> None:
+    out = tmp_path / "explained.atlas"
+    recorded(engine, out, Choice(("final-norm", "unembedding/logits"), expressions=False))
+    opened = Recorded(out, catalog, LIMIT)
+    assert opened.bundle.manifest.format == 2
+    for node, view, step, cell in (
+        ("unembedding/logits", "full", None, (0, 12, 0)),
+        ("unembedding/logits", "decode", 1, (0, 0, 0)),
+        ("final-norm/normalized", "prefill", None, (0, 0, 0)),
+    ):
+        content = opened.answer("explanation", node, view, None, step)  # type: ignore[arg-type]
+        assert content is not None
+        live = asyncio.run(explain(engine, opened.id, node, view, None, step, cell))
+        found = Explained.model_validate_json(content)
+        assert found.model_dump(exclude={"html"}) == live.model_dump()
+        assert "katex" in found.html
+    assert opened.answer("explanation", "unembedding/logits", "decode", None, 2) is None
+    opened.close()
+
+
+def test_tensors_alone_are_of_the_plain_format(bundle: Path, catalog: Catalog) -> None:
+    opened = Recorded(bundle, catalog, LIMIT)
+    assert opened.bundle.manifest.format == 1
+    assert b"expressions" not in opened.bundle.read("run.json")
     opened.close()
 
 
