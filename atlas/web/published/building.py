@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,13 +122,17 @@ class SiteBuilder:
         return Drawings(view.model, components, view.open_by_itself, link, self.most_open)
 
     def _picture(self, folder: Folder, tell: Callable[[str, int, int], None]) -> None:
-        """What sites that show a link to a page show with it."""
+        """What sites that show a link to a page show with it. The library that draws them lets two threads draw."""
         wanted = [(model, path) for model in self.models for path in ("", *self.listing.nodes_of(model))]
         folder.write("preview.png", site_card(self.site.views[self.models[0]], len(self.models)))
-        for done, (model, path) in enumerate(wanted, 1):
-            name = f"preview/{model}{'/' if path else ''}{path}.png"
-            folder.write(name, preview_card(self.site.views[model], path))
-            tell("pictures", done, len(wanted))
+        pool = ThreadPoolExecutor(2)
+        try:
+            cards = pool.map(lambda one: preview_card(self.site.views[one[0]], one[1]), wanted)
+            for done, ((model, path), picture) in enumerate(zip(wanted, cards, strict=True), 1):
+                folder.write(f"preview/{model}{'/' if path else ''}{path}.png", picture)
+                tell("pictures", done, len(wanted))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _rewritten(self, text: str, page: Address, up: str | None = None) -> str:
         version = "/static/"
