@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.inspection.recorded.test_bundle import changed, members_of, pack, with_true_hashes
+
 OPEN = Callable[[str], Page]
 DROP = """([name, content]) => {
   const bytes = Uint8Array.from(atob(content), letter => letter.charCodeAt(0));
@@ -51,6 +53,12 @@ def test_a_bundle_that_is_chosen_and_cut_short_is_refused_on_the_page(
     page.locator(".run-options > summary").click()
     page.get_by_label("Open a bundle").set_input_files(cut)
     expect(page.locator('[data-live="problem"]')).to_contain_text("it was cut short")
+    small = {name: members_of(bundle)[name] for name in ("run.json", "manifest.json")}
+    newer = changed(small, "manifest.json", lambda manifest: manifest.update(format=99))
+    altered = with_true_hashes(small) | {"run.json": small["run.json"][:-2] + b" }"}
+    for members, reason in ((altered, "altered"), (newer, "is of format 99, and this version knows formats up to")):
+        drop(page, "run.atlas", pack(tmp_path / "other.atlas", members).read_bytes())
+        expect(page.locator('[data-live="problem"]')).to_contain_text(reason)
     drop(page, "letter.txt", b"text")
     expect(page.locator('[data-live="problem"]')).to_contain_text("letter.txt is no bundle")
     expect(page).to_have_url(re.compile("attention-weights"))
