@@ -341,6 +341,9 @@ class Engine:
         try:
             self._load()
         except AtlasError as error:
+            if self._stopping:  # before there was anything to stop
+                self._stop()
+                return
             log.error("The engine could not start: %s", error)
             self._fail(error)
             return

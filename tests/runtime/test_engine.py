@@ -371,6 +371,18 @@ def test_draining_lets_the_step_end_takes_nothing_new_and_tells_who_follows(own_
     assert len(entry.generated) >= max(seen) - 3
 
 
+def test_to_stop_while_it_starts_is_no_failure(
+    catalog: Catalog, own_data_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(Settings(data_dir=own_data_dir), catalog, journal=tmp_path / "runs.sqlite3")
+    engine.start()
+    engine.drain()
+    engine.close(timeout=120)
+    assert not engine._thread.is_alive()
+    assert engine.status.error is None
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_long_pass_is_given_up_when_the_time_is_over(own_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = own_engine
     monkeypatch.setattr(engine.settings, "drain_seconds", 0)
