@@ -35,7 +35,8 @@ export function create({ place, details, section, store, panel, failed }) {
   place.append(el("p", { class: "options" }, el("label", {}, "Beside ", kindBox), el("label", {}, "namely ", valueBox)), words, sides, chart, whole);
   let maps = null;
   let context = null;
-  let shown = "";
+  let shown = ""; // what is on the page, whole
+  let underway = ""; // what is being asked for: whoever asks for the same again waits for it
   let published = [];
   let kind = againstOf(store.get().against) ? store.get().against.split(":")[0] : null;
 
@@ -75,7 +76,8 @@ export function create({ place, details, section, store, panel, failed }) {
     offer();
     const against = againstOf(store.get().against);
     if (!against) {
-      shown = "";
+      shown = underway = "";
+      newest(async () => {});
       words.textContent = kind && !values().length
         ? (kind === "run" ? NO_OTHER_RUN : "There is no other one.")
         : "Choose what to lay beside this tensor. Rows are compared: norm of the difference over norm of the row.";
@@ -85,14 +87,18 @@ export function create({ place, details, section, store, panel, failed }) {
     }
     const { run, summary } = context;
     const url = address(`${tensorPath(run.id, summary.node)}/difference`, { ...passOf(summary), ...against });
+    if (url === shown || url === underway) return;
+    underway = url;
     newest(async signal => {
-      if (url !== shown) {
+      try {
         words.textContent = "Comparing…";
         const found = await getJson(url, signal);
-        shown = url;
         describe(found);
         await beside(found, against, signal);
         if (against.against_run) await parting(against.against_run, signal);
+        shown = url;
+      } finally {
+        if (underway === url) underway = "";
       }
     });
   }
