@@ -310,13 +310,24 @@ def _tensors(path: Path, model_class: Any, placement: Placement) -> dict[str, to
         )
     if share is None:
         return {name: tensor.detach() for name, tensor in model.to(placement.device).state_dict().items()}
-    return {name: _own(tensor).detach().to(placement.device) for name, tensor in model.state_dict().items()}
+    return _shares(model, placement)
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process has of a tensor, of which others may have the rest."""
-    own: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return own
+def _shares(model: Any, placement: Placement) -> dict[str, torch.Tensor]:
+    """What this process has of each weight, in memory of its own. What is tied stays so; the model is taken apart."""
+    weights = model.state_dict()
+    for module in model.modules():  # so that each weight, mapped or not, is let go of as soon as it is copied
+        module._parameters.clear()
+    made: dict[int, torch.Tensor] = {}
+    shares = {}
+    for name in tuple(weights):
+        own = weights.pop(name)
+        own = (own.to_local() if hasattr(own, "to_local") else own).detach()
+        address = own.data_ptr()
+        if address not in made:
+            made[address] = own.to(placement.device, copy=True, memory_format=torch.contiguous_format)
+        shares[name] = made[address]
+    return shares
 
 
 def numbers_of(configuration: Any) -> dict[str, Any]:

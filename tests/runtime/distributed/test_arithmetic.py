@@ -43,6 +43,7 @@ def test_the_sentences_say_what_is_computed(catalog: Catalog) -> None:
         f"needs {weights(large, 8, 2) / 1e9:.1f} GB for weights and {kept(large, 8, 2, 2048) / 1e9:.1f} GB for a run",
         f"(its logits alone are {logits / 1e9:.1f} GB in float32)",
         f"{weights(large, 1, 2) / 1e9:.0f} GB at 1 GB/s are {weights(large, 1, 2) / 6e10:.0f} minutes",
+        f"a copy in float32 is made first, which is {weights(large, 1, 4) / 1e12:.1f} TB here",
         f"A run of 8,192 positions holds {kept(large, 8, 2, 8192) / 1e9:.1f} GB on each rank",
         f"One decoded token is {steps[1]} all-reduces one after another ({steps[0]} for the 70B)",
         f"at 50 microseconds each {steps[1] * 0.05:.0f} ms",
