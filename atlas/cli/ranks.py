@@ -12,7 +12,7 @@ import click
 
 from atlas.cli import FAILED, logs
 from atlas.cli.terminal import beside, note
-from atlas.errors import AtlasError
+from atlas.errors import AtlasError, EnvironmentUnfit
 from atlas.graph.axes import VIEWS
 from atlas.runtime.distributed.place import Place
 from atlas.settings import Settings
@@ -47,6 +47,15 @@ def follow(chosen: Settings, place: Place) -> int:
 
     logs.set_up(chosen.log_level, chosen.log_format)
     return run_member(place, chosen, open_catalog(chosen.data_dir), note)
+
+
+def require_alone(place: Place | None) -> None:
+    """Raises `EnvironmentUnfit` where recorded runs are to be served by several processes."""
+    if place is not None:
+        raise EnvironmentUnfit(
+            f"Recorded runs are not computed, so they are not split over {place.world} ranks.",
+            "Serve them from one process: atlas serve BUNDLE.atlas",
+        )
 
 
 def check_shares(models: Sequence[Model], world: int) -> int:

@@ -18,7 +18,7 @@ import click
 
 from atlas.cli import logs
 from atlas.cli.options import settings, settings_options
-from atlas.cli.ranks import ending, follow, linger
+from atlas.cli.ranks import ending, follow, linger, require_alone
 from atlas.cli.terminal import beside, note, require_positions, stages
 from atlas.errors import EnvironmentUnfit
 from atlas.inspection.recorded.bundle import Bundle
@@ -53,6 +53,8 @@ def command(bundles: tuple[Path, ...], **given: Any) -> int:
     chosen = settings(given)
     place = Place.here()
     require_positions()
+    if bundles:
+        require_alone(place)
     if place is not None and not place.serves:
         return follow(chosen, place)
     require_a_gate(chosen)
