@@ -5,6 +5,7 @@ torch takes seconds to import, so the engine's module is imported in a thread of
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -82,8 +83,9 @@ class Backend:
 
     def _load(self) -> None:
         # What the first pages need comes first: the two together would take turns at one interpreter, and both be late.
-        for model in readable(self.catalog):
-            preview(model)
+        with contextlib.suppress(AtlasError):  # what is amiss, the pages say
+            for model in readable(self.catalog):
+                preview(model)
         try:
             from atlas.inspection.recorded.engine import OpenEngine
         except ImportError as error:
