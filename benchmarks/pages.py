@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.pages_under_load import PAGES, timed, while_busy
+from benchmarks.pages_under_load import PACKED, PAGES, timed, while_busy
 from benchmarks.serving import Server, link_data, percentile, serving
 
 READERS = 4
@@ -57,7 +57,7 @@ def latencies(seconds: float, prefills: int) -> dict[str, float]:
     told: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as where, serving(Path(where)) as server:
         for page in PAGES * 2:
-            server.ask(page)
+            server.ask(page, headers=PACKED)
         pages = unread(server)
         told |= _percentiles("new", _for_a_while(server, seconds, pages))
         told |= _percentiles("kept", _for_a_while(server, seconds, itertools.cycle(PAGES)))
@@ -83,7 +83,7 @@ def pages_per_second(seconds: float) -> dict[str, float]:
             with server:
                 server.wait_ready()
                 for page in PAGES:
-                    server.ask(page)
+                    server.ask(page, headers=PACKED)
                 told["new"] = _rate(server, seconds, unread(server))
                 told["kept"] = _rate(server, seconds, itertools.cycle(PAGES))
         finally:
@@ -119,7 +119,7 @@ def _rate(server: Server, seconds: float, pages: Iterator[str]) -> float:
                     page = next(pages, None)
                 if page is None:
                     break
-                connection.request("GET", page, headers={"Accept-Encoding": "gzip"})
+                connection.request("GET", page, headers=PACKED)
                 answer = connection.getresponse()
                 answer.read()
                 assert answer.status == 200, (page, answer.status)

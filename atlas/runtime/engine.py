@@ -48,7 +48,7 @@ from atlas.settings import CheckpointChoice, Settings
 log = logging.getLogger(__name__)
 DEMONSTRATION = "The capital of France is"
 DEMONSTRATION_TOKENS = 8
-NICE = 3
+NICE = 8
 """How much less than pages a pass wants a core, as Unix counts it."""
 LAST_BLOCK = 3.0
 """Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
@@ -63,7 +63,8 @@ class Engine:
 
     With `demonstrate` it makes a run by itself as soon as it can. Runs are kept in the data directory's journal, and
     those that are unfinished there go on; a process that is not the server has a `journal` of its own, or the path of
-    one. With a `place` among several processes the models are split over them, and this one leads.
+    one. With a `place` among several processes the models are split over them, and this one leads. With
+    `stand_back` its thread lets the process's others go first.
     """
 
     def __init__(
@@ -75,12 +76,14 @@ class Engine:
         demonstrate: bool = True,
         journal: Journal | Path | None = None,
         place: Place | None = None,
+        stand_back: bool = False,
     ) -> None:
         self.settings = settings
         self.catalog = catalog
         self.status = status or Status()
         self.demonstrations: dict[str, str] = {}
         self._demonstrate = demonstrate
+        self._stands_back = stand_back
         self.place = place
         self.group: Group | None = None
         self.lost = threading.Event()
@@ -337,7 +340,8 @@ class Engine:
     # --- the engine's thread
 
     def _main(self) -> None:
-        _stand_back()
+        if self._stands_back:
+            _stand_back()
         try:
             self._load()
         except AtlasError as error:

@@ -42,16 +42,24 @@ class Progress:
 class Backend:
     """Owns the engine for the time that the server runs. `place` is this process's among those of a split model.
 
-    With `bundles` it shows their runs, and neither fetches nor loads any weights.
+    With `bundles` it shows their runs, and neither fetches nor loads any weights. With `stand_back` pages and answers
+    go before passes wherever both want a core.
     """
 
     def __init__(
-        self, settings: Settings, catalog: Catalog, place: Place | None = None, bundles: tuple[Path, ...] = ()
+        self,
+        settings: Settings,
+        catalog: Catalog,
+        place: Place | None = None,
+        bundles: tuple[Path, ...] = (),
+        *,
+        stand_back: bool = False,
     ) -> None:
         self.settings = settings
         self.catalog = catalog
         self.place = place
         self.bundles = bundles
+        self.stand_back = stand_back
         self._engine: Engine | None = None
         self._failed: AtlasError | None = None
         self._closed = False
@@ -97,7 +105,12 @@ class Backend:
                 return
             try:
                 self._engine = OpenEngine(
-                    self.settings, self.catalog, bundles=self.bundles, weights=not self.bundles, place=self.place
+                    self.settings,
+                    self.catalog,
+                    bundles=self.bundles,
+                    weights=not self.bundles,
+                    place=self.place,
+                    stand_back=self.stand_back,
                 )
             except AtlasError as error:
                 log.error("%s", error)
