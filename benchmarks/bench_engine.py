@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pages
-from benchmarks.report import Found, as_json, growth_table, machine, profile_table, ratios, results_table, spread
+from benchmarks.report import (
+    Found,
+    as_json,
+    growth_table,
+    machine,
+    profile_table,
+    put_into,
+    ratios,
+    results_table,
+    spread,
+)
 from benchmarks.serving import draw_ahead, end_in_order
 from benchmarks.worker_peers import LIBRARIES
 from benchmarks.worker_pipe import ROOT, Answer, Worker, WorkerFailed
@@ -313,6 +323,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0, help="threads of torch; 0 leaves the choice to torch")
     parser.add_argument("--peers", type=Path, default=ROOT / ".venv-peers/bin/python", help="the libraries' Python")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results.json", help="where results go")
+    parser.add_argument("--readme", action="store_true", help="put the report into README.md as well")
     options = parser.parse_args()
     end_in_order()
     draw_ahead()
@@ -355,7 +366,10 @@ def main() -> int:
         "profile": profile,
     }
     options.output.write_text(as_json(report, found))
-    print(written_out(report, found))
+    written = written_out(report, found)
+    print(written)
+    if options.readme:
+        put_into(ROOT / "README.md", written)
     return 0
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 KIBI = 1024
+BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
+"""Between these a document holds the report, as `make bench ARGS=--readme` has written it."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,15 @@ def as_json(report: Mapping[str, Any], found: Sequence[Found]) -> str:
     for one in results.values():
         del one["key"]
     return json.dumps({**report, "results": results}, indent=1, ensure_ascii=False) + "\n"
+
+
+def put_into(document: Path, report: str) -> None:
+    """Have a document say what was measured last, between its marks. Raises ValueError where it has none."""
+    before, begin, rest = document.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{document} has no place for the report: it lies between {BEGIN} and {END}")
+    document.write_text(f"{before}{BEGIN}\n{report.strip()}\n{END}{after}", "utf-8")
 
 
 def _lines(path: str) -> list[str]:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from benchmarks.bench_engine import written_out
-from benchmarks.report import Found, as_json, growth_table, machine, ratios, results_table, spread, written
+from benchmarks.report import (
+    BEGIN,
+    END,
+    Found,
+    as_json,
+    growth_table,
+    machine,
+    put_into,
+    ratios,
+    results_table,
+    spread,
+    written,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_number_is_the_median_with_quartiles() -> None:
@@ -73,3 +88,28 @@ def test_the_whole_report_is_readable_as_markdown_and_as_json() -> None:
     assert read["results"]["page"]["more"] == {"pages": 40}
     assert read["machine"]["cores"] >= 1
     assert read["growth"][0]["tokens"] == 32
+
+
+def test_a_document_says_what_was_measured_last(tmp_path: Path) -> None:
+    document = tmp_path / "README.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter é\n", "utf-8")
+    put_into(document, "\n| new |\n")
+    assert document.read_text("utf-8") == f"before\n{BEGIN}\n| new |\n{END}\nafter é\n"
+    document.write_text(f"before\n{END}\n")
+    with pytest.raises(ValueError, match="no place for the report"):
+        put_into(document, "new")
+    assert document.read_text() == f"before\n{END}\n"
+
+
+def test_the_readme_holds_what_the_results_say() -> None:
+    """Nobody mends a number by hand, or measures without saying so."""
+    results = json.loads((ROOT / "benchmarks/results.json").read_text("utf-8"))
+    readme = (ROOT / "README.md").read_text("utf-8")
+    report = readme.partition(BEGIN)[2].partition(END)[0]
+    assert not results["quick"]
+    assert results["date"] in report
+    assert results["machine"]["processor"] in report
+    for key, one in results["results"].items():
+        said = "failed" if one["value"] is None else f"{written(one['value'])} {one['unit']}"
+        assert f"| `{key}` | {said} |" in report
+    assert growth_table(results["growth"]) in report
