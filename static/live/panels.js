@@ -39,6 +39,9 @@ export function openPanels({ section, store, panel, failed, runner }) {
       if (offered(name, details, context)) open();
     });
   }
+  // What a reader has opened or closed before this was loaded is said as well.
+  const names = openNames(section);
+  if (names && !store.get().panels) store.set({ panels: names });
 }
 
 /** Which panels are open, for the address: names, with a minus those that were closed and are open by themselves. */

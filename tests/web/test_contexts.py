@@ -29,6 +29,7 @@ TEMPLATES: dict[str, type[DataclassInstance]] = {
     "problem.html": contexts.ProblemContext,
     "api.html": contexts.ApiContext,
     "published.html": contexts.PublishedContext,
+    "missing.html": contexts.MissingContext,
 }
 SET_WHERE_INCLUDED = {"_map.html": {"current"}}
 """Names that a page sets around an include, with `with`."""

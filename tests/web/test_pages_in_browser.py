@@ -95,7 +95,8 @@ def page(browser: Browser, site: str) -> Iterator[Page]:
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     yield page
     context.close()
-    assert errors == []
+    # What the browser says where it leaves a transition out, since the reader was quicker or the machine busy.
+    assert [error for error in errors if not error.startswith("Transition was ")] == []
 
 
 def lit(page: Page) -> list[str]:
@@ -186,7 +187,8 @@ def test_what_is_open_and_the_layer_go_along_from_the_diagram(page: Page) -> Non
     expect(softmax).to_be_visible()
     page.keyboard.press("]")
     expect(page).to_have_url(re.compile(r"(?=.*layer=1)(?=.*open=blocks/attention)"))
-    page.locator("details[data-panel=take] summary").click()
+    # Without a pointer: where a layer is not recorded, a note comes and moves what is below it.
+    page.locator("details[data-panel=take] > summary").dispatch_event("click")
     expect(page).to_have_url(re.compile(r"(?=.*panels=take)(?=.*open=blocks/attention)"))
     softmax.click()
     expect(page.locator("h1")).to_have_text("Softmax over keys")
