@@ -75,6 +75,7 @@ def test_the_code_is_an_index(open_page: Opener) -> None:
 def test_a_chat_templates_tokens_are_marked_and_the_prompt_stays_the_readers(open_page: Opener) -> None:
     page = open_page(UPDATE)
     expect(page.locator('#live [data-live="held"]')).to_have_text("float32 on cpu, 0.5 GB in memory")
+    page.wait_for_selector("#live[data-state=ready]")  # what arrives moves what is below it
     page.locator(".run-options summary").click()
     page.locator("form#run input[name=chat]").check()
     page.locator("form#run textarea[name=prompt]").fill("Say two words")
