@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 import zipfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +59,20 @@ def publish(
         )
         apart(builder.build(folder, lambda *_: None))
     return runs[0]
+
+
+@contextmanager
+def file_server(folder: Path) -> Iterator[str]:
+    """The address of a server of files that knows nothing of the atlas: `python -m http.server`."""
+    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    port = re.search(r"port (\d+)", server.stdout.readline())
+    assert port is not None
+    yield f"http://127.0.0.1:{port[1]}"
+    server.terminate()
+    server.wait(10)
+    server.stdout.close()
 
 
 def recorded(engine: Engine, run: str, choice: Choice, out: Path) -> Path:

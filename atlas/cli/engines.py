@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,8 @@ def ready_engine(catalog: Catalog, chosen: Settings, place: Place | None = None)
 
     journal = CommandJournal(chosen.data_dir / RUNS)
     engine = Engine(chosen, catalog, demonstrate=False, journal=journal, place=place)
-    try:
+    with ExitStack() as broken_off:
+        broken_off.callback(engine.close, timeout=0)  # nobody waits for what the engine does then
         with stages(lambda: engine.status):
             engine.start()
             while not engine.status.ready:
@@ -42,9 +43,7 @@ def ready_engine(catalog: Catalog, chosen: Settings, place: Place | None = None)
                     raise engine.status.error
                 time.sleep(0.02)
         yield engine
-    except BaseException:  # an interruption above all: nobody waits for what the engine does now
-        engine.close(timeout=0)
-        raise
+        broken_off.pop_all()
     engine.close()
 
 

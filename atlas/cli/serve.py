@@ -141,7 +141,6 @@ def serve(
     logs.set_up(chosen.log_level, chosen.log_format)
     catalog = open_catalog(chosen.data_dir)
     backend = Backend(chosen, catalog, place, bundles, stand_back=place is None)
-    sys.setswitchinterval(TURN)
     server = Server(
         uvicorn.Config(
             create_app(chosen, catalog=catalog, backend=backend),
@@ -157,9 +156,9 @@ def serve(
     signal.signal(signal.SIGTERM, _stopped)
     with (
         suppress(KeyboardInterrupt),  # once it has stopped in good order, uvicorn hands on the signal, whichever it was
-        _greeting(server, f"{url(listening)} (Ctrl+C stops it){_who(chosen)}"),
+        _greeting(server, f"{url(*listening.getsockname()[:2])} (Ctrl+C stops it){_who(chosen)}"),
         stages(lambda: backend.status),
-        _collecting_later(lambda: backend.status),
+        _started(lambda: backend.status),
         nullcontext() if bundles else rechecks(chosen, catalog, lambda: backend.status.ready),
         ending(server, backend, place, chosen.drain_seconds) if place is not None else nullcontext(),
         _refusing(server, backend) if bundles else nullcontext(),
@@ -185,9 +184,11 @@ def _refusing(server: uvicorn.Server, backend: Backend) -> AbstractContextManage
     return beside("bundles", watch)
 
 
-def _collecting_later(status: Callable[[], Progress]) -> AbstractContextManager[None]:
-    """Have garbage collected once the start is over: nearly all that it makes stays, and looking through that again and
-    again would take a third of its time.
+def _started(status: Callable[[], Progress]) -> AbstractContextManager[None]:
+    """Once the start is over, have garbage collected, and threads take shorter turns.
+
+    Nearly all that a start makes stays, so looking through that again and again would take a third of its time; and it
+    has one thing to do, which more turns would delay.
     """
 
     def begin(over: threading.Event) -> None:
@@ -195,17 +196,17 @@ def _collecting_later(status: Callable[[], Progress]) -> AbstractContextManager[
         while not (over.wait(0.1) or status().ready or status().error or time.monotonic() > deadline):
             pass
         gc.enable()
+        sys.setswitchinterval(TURN)
 
-    return beside("collector", begin)
+    return beside("starter", begin)
 
 
 def _stopped(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def url(listening: socket.socket) -> str:
-    """Where a browser on this machine finds the server."""
-    host, port = listening.getsockname()[:2]
+def url(host: str, port: int) -> str:
+    """Where a browser on this machine finds what listens on this address."""
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,4 +1,4 @@
-"""The answer to "how did this number come to be?", as data. Pydantic only, as the other answers of this room."""
+"""The answer to "how did this number come to be?", as data, and with its numbers drawn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from atlas.graph.axes import View
 from atlas.inspection.answers import Answer
+from atlas.render import equations
 
 
 class Figure(Answer):
@@ -72,3 +73,15 @@ class Explanation(Answer):
     difference: Figure | None
     sources: list[Source] = Field(description="The elements outside sums.")
     totals: list[Total]
+
+
+class Explained(Explanation):
+    """As HTML too: `numbers` is TeX, and pages have no script that draws it."""
+
+    html: str = Field(description="`numbers`, drawn; empty where there are none.")
+
+
+def drawn(found: Explanation) -> Explained:
+    """An explanation with its numbers drawn. Raises `EquationError`."""
+    html = equations.render(found.numbers, display=True, keep=False) if found.numbers else ""
+    return Explained(**found.model_dump(), html=html)

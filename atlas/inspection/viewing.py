@@ -173,15 +173,15 @@ class Viewer:
             self._tasks[place] = task
         self._tasks.move_to_end(place)
         self._askers[task] += 1
+        viewed = None
         try:
             viewed = await asyncio.shield(task)
-        except BaseException:
-            if self._askers[task] == 1:
-                task.cancel()  # nobody else waits for it
-            if task.done() and self._tasks.get(place) is task:
-                del self._tasks[place]
-            raise
         finally:
+            if viewed is None:  # it failed, or whoever asked has left
+                if self._askers[task] == 1:
+                    task.cancel()  # nobody else waits for it
+                if task.done() and self._tasks.get(place) is task:
+                    del self._tasks[place]
             self._askers[task] -= 1
             if not self._askers[task]:
                 del self._askers[task]

@@ -36,7 +36,7 @@ from atlas.runtime.distributed.place import Place
 from atlas.runtime.journal import RUNS, Journal
 from atlas.runtime.passes import Passes
 from atlas.runtime.placement import Placement
-from atlas.runtime.references.base import Memory, ReferenceRunner
+from atlas.runtime.references.base import GivenUp, Memory, ReferenceRunner
 from atlas.runtime.roster import Roster, Status
 from atlas.runtime.runs import FINISHED, Run, RunRequest, RunView, Waiting, view_of
 from atlas.runtime.shelf import Shelf, identity_of
@@ -52,10 +52,6 @@ NICE = 8
 """How much less than pages a pass wants a core, as Unix counts it."""
 LAST_BLOCK = 3.0
 """Seconds that a long pass may take to its next safe point, where it is given up when the server stops."""
-
-
-class _Cancelled(Exception):
-    """The run that is being computed is no longer wanted."""
 
 
 class Engine:
@@ -422,7 +418,7 @@ class Engine:
                 self._shelf.write_status(run)
                 self._ended(run)
             run.tell()
-        except _Cancelled:
+        except GivenUp:
             if run.cancelled:
                 self._finish(run, "cancelled")
             return
@@ -446,12 +442,12 @@ class Engine:
     def _safe_point(self, run: Run) -> None:
         """Between two blocks of a run's pass: give it up if nobody wants it, and serve who waits for tensors."""
         if run.cancelled or (self._stopping and time.monotonic() > self._stop_by):
-            raise _Cancelled
+            raise GivenUp
         self._requests.serve()
         if run.status == "done" and run.waiting and all(request.unwanted() for request in run.waiting):
             run.waiting.clear()  # a pass that is made again, and whoever asked for it has left
             run.full_wanted = False
-            raise _Cancelled
+            raise GivenUp
 
     def _memory_for(self, run: Run, wanted: Wanted, again: Waiting) -> Memory | None:
         """The memory that a replay needs, or None: then `again` is served once it is there."""

@@ -20,7 +20,7 @@ from atlas.provenance.citations import Citation, Lines, Piece
 from atlas.provenance.locks import Lock
 from atlas.provenance.resolution import Module, Span
 from atlas.render.code import CodeSpan, excerpt_html
-from atlas.web.contexts import CodeColumn, CodeFile, Excerpt, LineRange, Source
+from atlas.web.pieces import CodeColumn, CodeFile, Excerpt, LineRange, Source
 from atlas.web.prose import inline
 
 Role = Literal["direct", "contextual"]

@@ -18,9 +18,10 @@ from atlas.graph.axes import VIEW_NAMES, VIEWS
 from atlas.graph.nodes import Operation, Quantity
 from atlas.graph.resolve import Resolved
 from atlas.web import prose
-from atlas.web.contexts import CompareContext, CompareRow, Comparison, Link, NodeDifference
+from atlas.web.contexts import CompareContext, CompareRow, Comparison, NodeDifference
 from atlas.web.figures import figures
 from atlas.web.model_view import ModelView
+from atlas.web.pieces import Link
 from atlas.web.site import Site
 from atlas.web.state import node_href
 

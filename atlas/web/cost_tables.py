@@ -8,9 +8,9 @@ from markupsafe import Markup, escape
 
 from atlas.catalog import Model
 from atlas.graph.axes import VIEWS, Extent, View
-from atlas.web.contexts import CostRow, PassCost
 from atlas.web.costs import cost, total
 from atlas.web.figures import binary_bytes
+from atlas.web.pieces import CostRow, PassCost
 from atlas.web.prose import light_symbol
 
 POSITIONS = 1024

@@ -8,8 +8,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from atlas.inspection.explained import Explanation
-from atlas.render import equations
+from atlas.inspection.explained import Explained, drawn
 from atlas.web.tensors import PROBLEMS, At, NodePath, RunId, engine_of
 
 router = APIRouter(prefix="/api/runs/{run_id}/explain", tags=["tensors"])
@@ -19,12 +18,6 @@ class AtExplained(At):
     """One element: its index along each axis."""
 
     cell: str = Field(max_length=200, pattern=r"^[0-9]{1,9}(,[0-9]{1,9})*$", examples=["0,3,211"])
-
-
-class Explained(Explanation):
-    """As HTML too: `numbers` is TeX, and pages have no script that draws it."""
-
-    html: str = Field(description="`numbers`, drawn; empty where there are none.")
 
 
 @router.get("/{node:path}", responses=PROBLEMS)
@@ -38,9 +31,4 @@ async def get_explanation(
 
     cell = [int(index) for index in at.cell.split(",")]
     found = await explain(engine_of(request), run_id, node, at.view, at.layer, at.step, cell)
-    drawn = (
-        await anyio.to_thread.run_sync(lambda: equations.render(found.numbers, display=True, keep=False))
-        if found.numbers
-        else ""
-    )
-    return Explained(**found.model_dump(), html=drawn)
+    return await anyio.to_thread.run_sync(drawn, found)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from atlas.catalog import Model
 from atlas.web import prose
-from atlas.web.contexts import GlossaryEntry, Link
+from atlas.web.contexts import GlossaryEntry
+from atlas.web.pieces import Link
 from atlas.web.state import node_href
 
 

@@ -10,9 +10,10 @@ from starlette.requests import Request
 
 from atlas.catalog import Model
 from atlas.web import prose
-from atlas.web.contexts import Family, HomeContext, Link, ModelCard
+from atlas.web.contexts import Family, HomeContext, ModelCard
 from atlas.web.drawing import preview
 from atlas.web.figures import binary_bytes, cache_bytes_a_token, parameters
+from atlas.web.pieces import Link
 from atlas.web.readable import resolved
 from atlas.web.site import Site
 from atlas.web.state import node_href

@@ -11,7 +11,7 @@ from atlas.catalog import Catalog, Model
 from atlas.errors import AtlasError
 from atlas.graph.axes import View
 from atlas.graph.nodes import Quantity
-from atlas.web.contexts import LiveAxis, LiveContext
+from atlas.web.pieces import LiveAxis, LiveContext
 from atlas.web.ranks import split_of
 from atlas.web.stand_in import missing_reason, shown_tensor, stand_in
 from atlas.web.state import State

@@ -20,9 +20,9 @@ from atlas.graph.resolve import Edge, Resolved
 from atlas.render.diagram.belonging import badges, belonging
 from atlas.web import prose
 from atlas.web.code_column import code_column
-from atlas.web.contexts import AliasRow, Chip, CodeColumn, Diagram, Flow, NodeRef, SomeLayers
 from atlas.web.drawing import diagram
 from atlas.web.figures import BYTES, copies, numbers_in, parameters, parameters_of_one
+from atlas.web.pieces import AliasRow, Chip, CodeColumn, Diagram, Flow, NodeRef, SomeLayers
 from atlas.web.state import node_href
 
 T = TypeVar("T")

@@ -13,11 +13,12 @@ from atlas.graph.resolve import Resolved
 from atlas.models.entry import CitedConfiguration
 from atlas.web import prose, walk
 from atlas.web.code_column import range_text, source
-from atlas.web.contexts import Chip, EmbedContext, LineRange, Link, ModelContext, NodeContext, NodeRef, SourceLine
+from atlas.web.contexts import EmbedContext, ModelContext, NodeContext, SourceLine
 from atlas.web.cost_tables import POSITIONS, cost_note, cost_rows, pass_costs
 from atlas.web.figures import figures
 from atlas.web.live_values import live_context, live_model
 from atlas.web.model_view import ModelView
+from atlas.web.pieces import Chip, LineRange, Link, NodeRef
 from atlas.web.place_bar import place_bar
 from atlas.web.site import THEMES, Site
 from atlas.web.state import State, node_href

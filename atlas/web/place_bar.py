@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from atlas.catalog import Model
 from atlas.graph.axes import VIEW_NAMES, VIEWS
-from atlas.web.contexts import Link, PlaceBar, Stepper, ViewLink
 from atlas.web.model_view import ModelView
+from atlas.web.pieces import Link, PlaceBar, Stepper, ViewLink
 from atlas.web.state import Number, State, node_href
 
 KEYS: dict[Number, tuple[str, str]] = {"layer": ("[", "]"), "step": (",", ".")}

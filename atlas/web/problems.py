@@ -19,7 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atlas.errors import AtlasError, BadRequest, NotFound, NotReady, TooMany, Unauthorized
-from atlas.web.contexts import Link, ProblemContext
+from atlas.web.contexts import ProblemContext
+from atlas.web.pieces import Link
 from atlas.web.site import Site
 from atlas.web.state import node_href
 

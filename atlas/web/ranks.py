@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from atlas.catalog import Model
 from atlas.errors import BadRequest
-from atlas.web.contexts import LiveSplit, RankChoice
+from atlas.web.pieces import LiveSplit, RankChoice
 from atlas.web.state import State
 
 

@@ -14,9 +14,9 @@ from starlette.responses import HTMLResponse, Response
 
 from atlas.catalog import Catalog, Model
 from atlas.inspection.ledger import Ledger
-from atlas.web.contexts import Frame, Link, PlaceBar
 from atlas.web.live_values import LiveValues
 from atlas.web.model_view import Views
+from atlas.web.pieces import Frame, Link, PlaceBar
 from atlas.web.readable import readable
 from atlas.web.search_index import SearchIndex
 from atlas.web.state import State, node_href

@@ -12,8 +12,8 @@ from atlas.catalog import Model
 from atlas.graph.nodes import Component
 from atlas.inspection.checks.result import KINDS, Kind, Result, Status
 from atlas.inspection.ledger import Ledger
-from atlas.web.contexts import CheckMark, NodeRef, Proof, ProofLine, Verification
 from atlas.web.model_view import ModelView
+from atlas.web.pieces import CheckMark, NodeRef, Proof, ProofLine, Verification
 
 TITLES: dict[Kind, str] = {
     "sources": "Sources",

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from atlas.catalog import Model
 from atlas.graph.axes import View
 from atlas.web import prose
-from atlas.web.contexts import Link, WalkStop
+from atlas.web.pieces import Link, WalkStop
 from atlas.web.state import State
 
 

@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+from tests.chromium import faultless, launched
+
 PATIENCE = 30_000
 """Milliseconds that anything may take on a machine that others use too."""
 Opened = Callable[..., AbstractContextManager[Page]]
@@ -58,10 +59,8 @@ def site(serve: Callable[..., Server]) -> Iterator[str]:
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium, without a window, for one module: Playwright's event loop runs as long as it is open."""
     expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +72,9 @@ def opened(chromium: Browser) -> Opened:
 
     @contextmanager
     def open_page(site: str, **options: object) -> Iterator[Page]:
-        given: dict[str, object] = {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"} | options
-        context = chromium.new_context(base_url=site, **given)  # type: ignore[arg-type]
-        page = context.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        yield page
-        context.close()
-        # What the browser says where it leaves a transition out, since the next page came sooner.
-        assert [error for error in errors if not error.startswith("Transition was ")] == []
+        given = {"viewport": {"width": 1440, "height": 1000}} | options
+        with faultless(chromium, site, console=False, **given) as page:
+            yield page
 
     return open_page
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -48,7 +46,7 @@ from tests.browser.test_viewer import (  # noqa: F401
     test_two_passes_beside_each_other,
     test_what_a_view_does_not_compute_is_explained,
 )
-from tests.published import apart, publish, recorded
+from tests.published import apart, file_server, publish, recorded
 from tests.published_answers import ANSWERS, COMPARED, LOGITS, PLANES, REFUSED, UPDATE, WEIGHTS, A
 
 BELOW = "/deep/below"
@@ -113,15 +111,8 @@ def site(
     bundle = recorded(engine, engine.demonstration, choice, folder / "demonstration.atlas")
     beside = tuple(recorded(engine, run, Choice(("final-norm",)), folder / f"{run}.atlas") for run in others)
     publish(out, bundle, catalog, own_data_dir, ("smollm2-135m", "llama-3-8b"), PART, others=beside)
-    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert server.stdout is not None
-    port = re.search(r"port (\d+)", server.stdout.readline())
-    assert port is not None
-    yield f"http://127.0.0.1:{port[1]}"
-    server.terminate()
-    server.wait(10)
-    server.stdout.close()
+    with file_server(folder) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -62,18 +62,28 @@ def test_a_host_that_is_not_here_is_named(host: str, says: str, hint: str) -> No
 def test_the_address_is_one_that_a_browser_can_open(host: str, shown: str) -> None:
     with closing(listen(host, 0)) as listening:
         port = listening.getsockname()[1]
-        assert url(listening) == f"http://{shown}:{port}"
+        assert url(*listening.getsockname()[:2]) == f"http://{shown}:{port}"
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-def test_an_ipv6_address_is_in_brackets() -> None:
-    try:
-        listening = listen("::1", 0)
-    except EnvironmentUnfit:
-        pytest.skip("this machine has no IPv6 loopback")
-    with closing(listening):
-        assert re.fullmatch(r"http://\[::1\]:\d+", url(listening))
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("192.0.2.7", "192.0.2.7"), ("::1", "[::1]"), ("2001:db8::5", "[2001:db8::5]"), ("::", "127.0.0.1")],
+)
+def test_an_ipv6_address_is_in_brackets(host: str, shown: str) -> None:
+    assert url(host, 8000) == f"http://{shown}:8000"
+
+
+def test_ipv6_is_listened_on_or_it_is_said_that_it_cannot_be() -> None:
+    with suppress(OSError):
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        with closing(listen("::1", 0)) as listening:
+            host, port = listening.getsockname()[:2]
+            assert url(host, port) == f"http://[::1]:{port}"
+            socket.create_connection((host, port), timeout=5).close()
+        return
+    with pytest.raises(EnvironmentUnfit, match=r"::1.*--host 127\.0\.0\.1"):
+        listen("::1", 0)
 
 
 def test_it_serves_pages_at_once_then_numbers_and_stops_when_it_is_asked_to(start: Start) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route
 
 from atlas.catalog import Catalog
 from atlas.errors import NotFound
@@ -32,6 +32,7 @@ from atlas.render.diagram.elk import Point
 from atlas.render.diagram.layout import Layout, Line, lay_out
 from atlas.render.diagram.levels import level
 from atlas.render.diagram.stream import residual_stream
+from tests.chromium import launched
 
 SVG = "{http://www.w3.org/2000/svg}"
 NONE: frozenset[str] = frozenset()
@@ -537,10 +538,8 @@ def test_threads_draw_what_one_draws(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ GPT2_BYTES = [
     *(chr(256 + at) for at in range(68)),
 ]
 
+Numbers = np.ndarray[Any, np.dtype[np.float32]]
 TinyGguf = Callable[..., Path]
 
 
@@ -45,7 +46,7 @@ def _metadata() -> dict[str, Any]:
     }
 
 
-def _tensors(vocabulary: int) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+def _tensors(vocabulary: int) -> dict[str, Numbers]:
     random = np.random.default_rng(0)
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (vocabulary, DIM),
@@ -64,6 +65,19 @@ def _tensors(vocabulary: int) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]
             f"blk.{layer}.ffn_down.weight": (DIM, D_MLP),
         }
     return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def write_tensors(writer: GGUFWriter, tensors: Mapping[str, Numbers | None], matrices: GGMLQuantizationType) -> None:
+    """Write a file's tensors, vectors in float32, those that are None not, and close it."""
+    for name, numbers in tensors.items():
+        if numbers is not None:
+            plain = np.ascontiguousarray(numbers, np.float32)
+            kind = matrices if plain.ndim > 1 else GGMLQuantizationType.F32
+            writer.add_tensor(name, quantize(plain, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 @pytest.fixture
@@ -96,14 +110,7 @@ def tiny_gguf(tmp_path: Path) -> TinyGguf:
                 case _:
                     writer.add_array(key, value)
         matrices = GGMLQuantizationType[quantization]
-        for tensor, numbers in (_tensors(len(_metadata()["tokenizer.ggml.tokens"])) | (tensors or {})).items():
-            if numbers is not None:
-                kind = matrices if numbers.ndim == 2 else GGMLQuantizationType.F32
-                writer.add_tensor(tensor, quantize(numbers, kind), raw_dtype=kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_tensors(writer, _tensors(len(_metadata()["tokenizer.ggml.tokens"])) | (tensors or {}), matrices)
         return path
 
     return write

@@ -18,7 +18,6 @@ import pytest
 import torch
 from gguf import GGUFWriter
 from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType
-from gguf.quants import quantize
 from gguf.tensor_mapping import get_tensor_name_map
 
 from atlas.catalog import Catalog, Model
@@ -32,8 +31,9 @@ from atlas.runtime.references.hugging_face import Runner
 from atlas.runtime.tokens import byte_alphabet
 from atlas.runtime.untrained import untrained
 
+from .conftest import Numbers, write_tensors
+
 IDS = (5, 100, 42, 7, 7, 200, 19, 3, 250, 11, 12, 13)
-Numbers = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -280,15 +280,7 @@ def write_small(
         if value is not None:
             put(writer, key, value)
     weights = tensors_of(architecture, {**model.config, **config}, dict(untrained(model).tensors))
-    for tensor, numbers in (weights | (tensors or {})).items():
-        if numbers is not None:
-            plain = np.ascontiguousarray(numbers, np.float32)
-            stored = kind if plain.ndim > 1 else GGMLQuantizationType.F32
-            writer.add_tensor(tensor, quantize(plain, stored), raw_dtype=stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_tensors(writer, weights | (tensors or {}), kind)
     return path
 
 

@@ -16,11 +16,12 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from fastapi import FastAPI
-from playwright.sync_api import Browser, Page, Request, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, ViewportSize, expect
 
 from atlas.catalog import Catalog
 from atlas.settings import Settings
 from atlas.web.app import create_app
+from tests.chromium import faultless, launched
 
 UPDATE = "/models/llama-3-8b/blocks/attention/attention-update"
 KINDS = (
@@ -78,25 +79,15 @@ def served(app: FastAPI) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser, site: str) -> Iterator[Page]:
     """A page whose scripts have no errors."""
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, color_scheme="light")
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield page
-    context.close()
-    # What the browser says where it leaves a transition out, since the reader was quicker or the machine busy.
-    assert [error for error in errors if not error.startswith("Transition was ")] == []
+    with faultless(browser, site) as page:
+        yield page
 
 
 def lit(page: Page) -> list[str]:

@@ -85,6 +85,11 @@ class Packed:
     full: int
 
 
+def pack_text(content: bytes) -> Packed:
+    """Text as it is kept."""
+    return Packed(zlib.compress(content, 6), len(content))
+
+
 def pack(block: Array) -> Packed:
     """The bytes of a tile."""
     width = block.dtype.itemsize

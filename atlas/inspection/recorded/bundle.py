@@ -15,7 +15,7 @@ import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -55,6 +55,11 @@ class BundleSink:
         """Write the table of contents."""
         self._zip.close()
 
+    def let_go(self) -> None:
+        """The same where nobody wants the file any more, so that it does not matter whether that succeeds."""
+        with suppress(OSError, ValueError):
+            self.close()
+
 
 @contextmanager
 def written(out: Path) -> Iterator[BundleSink]:
@@ -67,12 +72,10 @@ def written(out: Path) -> Iterator[BundleSink]:
         handle, part = tempfile.mkstemp(prefix=f".{out.name}-", dir=out.parent)
         with os.fdopen(handle, "wb") as file:
             sink = BundleSink(file)
-            try:
+            with ExitStack() as broken_off:
+                broken_off.callback(sink.let_go)
                 yield sink
-            except BaseException:
-                with suppress(OSError, ValueError):
-                    sink.close()
-                raise
+                broken_off.pop_all()
             sink.close()
             file.flush()
             os.fsync(file.fileno())
@@ -103,11 +106,10 @@ class Bundle:
             self._file = path.open("rb")
         except OSError as error:
             raise StorageError(f"Could not read {path}: {error.strerror}.", "Name a bundle that is there.") from error
-        try:
+        with ExitStack() as refused:
+            refused.callback(self._file.close)
             self.manifest = self._checked(limit)
-        except BaseException:
-            self._file.close()
-            raise
+            refused.pop_all()
 
     def __enter__(self) -> Bundle:
         return self

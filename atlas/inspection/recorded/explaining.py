@@ -12,21 +12,14 @@ from atlas.errors import AtlasError
 from atlas.graph.axes import View
 from atlas.graph.resolve import Graph
 from atlas.inspection.explain import explain
-from atlas.inspection.explained import Explanation
+from atlas.inspection.explained import Explained, drawn
 from atlas.inspection.frames import COMPUTED
 from atlas.inspection.presentation import meaning_of
-from atlas.render import equations
 from atlas.runtime.captures import Captured
 from atlas.runtime.engine import Engine
 
 TELLING = ("logits", "stream", "attention")
 """Where a panel has something to say of one position, a page begins with the last: from it the next token comes."""
-
-
-class Explained(Explanation):
-    """With its numbers drawn, as the API gives it."""
-
-    html: str
 
 
 def is_first(graph: Graph, captured: Captured) -> bool:
@@ -48,9 +41,6 @@ async def explained(engine: Engine, run: str, captured: Captured, view: View) ->
     cell = opening_cell(engine.model_of(run).graph, captured)
     try:
         found = await explain(engine, run, captured.node, view, captured.layer, captured.step, cell)
-        html = await anyio.to_thread.run_sync(
-            lambda: str(equations.render(found.numbers, display=True)) if found.numbers else ""
-        )
+        return await anyio.to_thread.run_sync(drawn, found)
     except AtlasError:
         return None
-    return Explained(**found.model_dump(), html=html)

@@ -5,7 +5,6 @@ Statistics only: the numbers themselves are those of declared tensors, or would 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 
 from atlas.errors import NotComputed, NotFound
 from atlas.inspection.expressions import ExpressionValues, values_of
-from atlas.inspection.recorded.blocks import Packed
+from atlas.inspection.recorded.blocks import Packed, pack_text
 from atlas.inspection.recorded.layout import Glanced
 from atlas.inspection.recorded.selection import Batch
 from atlas.inspection.viewing import split_over
@@ -50,15 +49,9 @@ def glances(runner: ReferenceRunner, seen: Seen) -> Glances:
     return Glances(repository=lock.repository, path=locked.path, expressions=values)
 
 
-def pack_text(answer: BaseModel) -> Packed:
-    """An answer as it is kept."""
-    content = answer.model_dump_json().encode()
-    return Packed(zlib.compress(content, 6), len(content))
-
-
 def packed_glances(runner: ReferenceRunner, seen: Seen) -> Packed:
     """The same as the bytes of a member."""
-    return pack_text(glances(runner, seen))
+    return pack_text(glances(runner, seen).model_dump_json().encode())
 
 
 def places_by_view(batches: Sequence[Batch]) -> tuple[Glanced, ...]:

@@ -6,14 +6,13 @@ same time. Knows no budget, no files, and no engine.
 
 from __future__ import annotations
 
-import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from atlas.graph.axes import View
 from atlas.inspection import meanings
@@ -21,7 +20,7 @@ from atlas.inspection.answers import Checks, HeadMeasures, Prediction, Predictio
 from atlas.inspection.attention import measure_heads
 from atlas.inspection.frames import ATTENDED, pass_of
 from atlas.inspection.lens import LogitLens
-from atlas.inspection.recorded.blocks import Packed, overview_of, tiles_of
+from atlas.inspection.recorded.blocks import Packed, overview_of, pack_text, tiles_of
 from atlas.inspection.recorded.layout import Answer
 from atlas.inspection.verify import check_equation, check_shape, check_source, inputs_of
 from atlas.inspection.viewing import Facts, Viewed
@@ -77,7 +76,7 @@ class Maker:
                 source=self._source,
             )
         )
-        meaning, answers = summary.presentation.meaning, {"summary": _dumped(summary)}
+        meaning, answers = summary.presentation.meaning, {"summary": summary.model_dump_json().encode()}
         if meaning == "attention" and viewed.array.ndim == 4 and captured.axes[-2:] == ("queries", ATTENDED):
             measures = measure_heads(viewed.array[0], self.facts.tokens, made_in.before)
             answers["heads"] = HEADS.dump_json(measures)
@@ -88,7 +87,7 @@ class Maker:
             dtype=summary.dtype,
             tiles=tuple(tiles_of(captured.tensor)),
             overview=overview_of(captured.tensor),
-            answers={name: _packed(answers[name]) for name in ANSWERS if name in answers},
+            answers={name: pack_text(answers[name]) for name in ANSWERS if name in answers},
         )
 
     def _spoken(self, viewed: Viewed, lens: LogitLens | None) -> bytes:
@@ -104,18 +103,11 @@ class Maker:
         for start in range(begin, end, meanings.LENS_ROWS):
             rows = range(start, min(start + meanings.LENS_ROWS, end))
             said += meanings.said(viewed, self.facts, lens, rows, SPOKEN).positions
-        found = self._said[key] = _dumped(Predictions(temperature=self.facts.temperature, positions=said))
+        spoken = Predictions(temperature=self.facts.temperature, positions=said)
+        found = self._said[key] = spoken.model_dump_json().encode()
         while len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
         return found
 
 
 ANSWERS: tuple[Answer, ...] = ("summary", "heads", "predictions")
-
-
-def _dumped(answer: BaseModel) -> bytes:
-    return answer.model_dump_json().encode()
-
-
-def _packed(content: bytes) -> Packed:
-    return Packed(zlib.compress(content, 6), len(content))

@@ -12,6 +12,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Collection
+from contextlib import ExitStack
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -68,16 +69,15 @@ class Recorded:
         self._limit = limit
         self._lock = threading.Lock()
         self._sheets: OrderedDict[str, bytes] = OrderedDict()
-        try:
+        with ExitStack() as refused:
+            refused.callback(self.bundle.close)
             self.facts = self.bundle.model(RecordedRun, self.bundle.text(RUN, LARGEST_RUN), RUN)
             self.carried = MODEL in self.bundle.manifest.members
             self.model = self._model(catalog, reserved)
             self._check_facts()
             self.indexes = self._checked_indexes()
             self.glanced = self._checked_glances()
-        except BaseException:
-            self.bundle.close()
-            raise
+            refused.pop_all()
 
     @property
     def id(self) -> str:

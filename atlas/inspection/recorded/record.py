@@ -19,17 +19,17 @@ from functools import partial
 from hashlib import sha256
 from typing import IO, Protocol
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from atlas.errors import BadRequest, Conflict, NotComputed, StorageError
 from atlas.graph.axes import View
 from atlas.inspection import meanings
 from atlas.inspection.lens import lens_parameters
-from atlas.inspection.recorded.blocks import Packed
+from atlas.inspection.recorded.blocks import Packed, pack_text
 from atlas.inspection.recorded.carried import carried
 from atlas.inspection.recorded.coverage import Shelved, coverage
 from atlas.inspection.recorded.explaining import explained, is_first
-from atlas.inspection.recorded.glances import MOST, pack_text, packed_glances, places_by_view, seen_in
+from atlas.inspection.recorded.glances import MOST, packed_glances, places_by_view, seen_in
 from atlas.inspection.recorded.layout import (
     FORMAT,
     KIND,
@@ -202,7 +202,7 @@ class _Recording:
         vocabulary = self.model.architecture.sizes.get("vocab", 0)
         labels = zlib.compress(_json([tokenizer.label(token) for token in range(vocabulary)]), 6)
         described = carried(self.model, self.run.runner.checkpoint)
-        about = b"" if described is None else _dumped(described)
+        about = b"" if described is None else described.model_dump_json().encode()
         self.spent = len(labels) + len(about) + self._fixed(vocabulary)
         if self.spent > self.choice.budget:
             raise BadRequest(
@@ -323,7 +323,7 @@ class _Recording:
     async def _explain(self, entry: _Entry, captured: Captured, view: View) -> None:
         """Keep how one number of a tensor came to be, if that can be told and there is room."""
         found = await explained(self.engine, self.run.id, captured, view)
-        packed = None if found is None else pack_text(found)
+        packed = None if found is None else pack_text(found.model_dump_json().encode())
         if packed is not None and self.spent + len(packed.content) + 80 <= self.choice.budget:
             self.spent += len(packed.content) + 80
             self.plain = False
@@ -411,10 +411,6 @@ class _Members:
     def add(self, name: str, content: bytes) -> None:
         self.sink.add(name, content)
         self.known[name] = Member(size=len(content), sha256=sha256(content).hexdigest())
-
-
-def _dumped(answer: BaseModel) -> bytes:
-    return answer.model_dump_json().encode()
 
 
 def _json(value: list[str]) -> bytes:

@@ -12,13 +12,9 @@ from typing import Any
 from atlas.errors import BadRequest
 from atlas.runtime.distributed.group import Group
 from atlas.runtime.recorder import Recording
-from atlas.runtime.references.base import Memory, Pass, ReferenceRunner
+from atlas.runtime.references.base import GivenUp, Memory, Pass, ReferenceRunner
 
 log = logging.getLogger(__name__)
-
-
-class _Abandoned(Exception):
-    """Rank 0 gives the pass up."""
 
 
 class Follower:
@@ -62,7 +58,7 @@ class Follower:
             if what == "pass":
                 try:
                     runner.forward(work, memory, self._stop if command["stops"] else None)
-                except _Abandoned:
+                except GivenUp:
                     return
             elif what == "capture":
                 _, self._recording = runner.capture(work, memory, runner.sites(command["sites"]))
@@ -77,7 +73,7 @@ class Follower:
             if command["do"] == "go on":
                 return
             if command["do"] == "abandon":
-                raise _Abandoned
+                raise GivenUp
             self._do(command)
 
     def _give(self, command: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from atlas.runtime.distributed.liveness import GroupLost, Liveness, Member
 from atlas.runtime.distributed.place import Place
 from atlas.runtime.meter import Progress
 from atlas.runtime.placement import CPU, free_memory
+from atlas.runtime.references.base import GivenUp
 
 log = logging.getLogger(__name__)
 MEETING = timedelta(seconds=120)
@@ -78,14 +79,15 @@ class Group:
     def together(self) -> Iterator[None]:
         """While entered, all ranks do the same: whatever goes wrong on one of them, they cannot go on.
 
-        Raises `GroupLost` for what torch raises; an `AtlasError` speaks for itself.
+        Raises `GroupLost` for what torch raises; an `AtlasError` speaks for itself, and so does a pass that all of
+        them have been told to give up.
         """
         self.liveness.require()
         known = False
         try:
             yield
             known = True
-        except AtlasError:
+        except (AtlasError, GivenUp):
             known = True
             raise
         except RuntimeError as error:  # of torch: another rank is gone, or this one cannot compute

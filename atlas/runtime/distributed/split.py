@@ -112,29 +112,15 @@ class SplitRunner(ReferenceRunner):
 
         def stopping(layer: int) -> None:
             assert safe_point is not None
+            word = "abandon"
             try:
                 safe_point(layer)
-            except BaseException:
-                self.group.tell({"do": "abandon"})
-                raise
-            self.group.tell({"do": "go on"})
-
-        given_up: list[BaseException] = []
-
-        def noted(layer: int) -> None:
-            try:
-                stopping(layer)
-            except BaseException as reason:
-                given_up.append(reason)
-                raise
+                word = "go on"
+            finally:
+                self.group.tell({"do": word})
 
         with self.group.together():
-            try:
-                return self.own.forward(work, memory, noted if safe_point is not None else None)
-            except BaseException as error:
-                if error not in given_up:
-                    raise
-        raise given_up[0]
+            return self.own.forward(work, memory, stopping if safe_point is not None else None)
 
     def capture(self, work: Pass, memory: Memory, sites: Iterable[Site]) -> tuple[torch.Tensor, Recording]:
         sites = list(sites)

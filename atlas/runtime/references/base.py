@@ -31,6 +31,11 @@ Part = Literal["build", "before", "block", "after"]
 Cut = Callable[[tuple[int, ...]], Sequence[int | slice]]
 """Which part of a tensor is wanted, an entry an axis, given the tensor's shape."""
 SafePoint = Callable[[int], None]
+"""Called before each block of a long pass, with its number; it may raise `GivenUp`."""
+
+
+class GivenUp(Exception):
+    """Nobody wants a pass any more: raised at a safe point, and by the pass."""
 
 
 @dataclass

@@ -23,7 +23,8 @@ from atlas.inspection.recorded.layout import RecordedRun
 from atlas.render.assets import static_dir
 from atlas.settings import Settings
 from atlas.web.app import create_app
-from atlas.web.contexts import Link, MissingContext, PublishedContext, PublishedRun
+from atlas.web.contexts import MissingContext, PublishedContext, PublishedRun
+from atlas.web.pieces import Link
 from atlas.web.preview_picture import preview_card, site_card
 from atlas.web.published.address import Address
 from atlas.web.published.diagrams import MOST, Drawings, folder_of

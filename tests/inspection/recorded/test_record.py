@@ -11,8 +11,8 @@ import pytest
 from atlas.catalog import Catalog
 from atlas.errors import BadRequest, NotRecorded, StorageError
 from atlas.inspection.explain import explain
+from atlas.inspection.explained import Explained
 from atlas.inspection.recorded.bundle import written
-from atlas.inspection.recorded.explaining import Explained
 from atlas.inspection.recorded.glances import glances
 from atlas.inspection.recorded.layout import RecordedRun
 from atlas.inspection.recorded.reading import Recorded

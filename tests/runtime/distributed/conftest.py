@@ -22,6 +22,16 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+def ended(processes: Started, kill: Callable[[subprocess.Popen[str]], None]) -> None:
+    """End what still runs, and let its output go."""
+    for process in processes:
+        if process.poll() is None:
+            kill(process)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
 @pytest.fixture(scope="module")
 def start_ranks() -> Iterator[StartRanks]:
     """Starts a process for each rank, as a launcher does; `own(rank)` adds to one rank's variables or arguments."""
@@ -58,9 +68,4 @@ def start_ranks() -> Iterator[StartRanks]:
         return ranks
 
     yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    ended(started, subprocess.Popen.kill)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.distributed.conftest import ROOT, free_port
+from tests.runtime.distributed.conftest import ROOT, ended, free_port
 from tests.runtime.distributed.test_serving import DEADLINE, LONG, Server
 
 Launch = Callable[..., "subprocess.Popen[str]"]
@@ -41,12 +41,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         return process
 
     yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    ended(started, lambda launcher: os.killpg(launcher.pid, signal.SIGKILL))
 
 
 def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -19,11 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect
 
 from atlas.catalog import Catalog
 from atlas.web.published.address import read
-from tests.published import publish
+from tests.chromium import faultless, launched
+from tests.published import file_server, publish
 from tests.web import test_pages_in_browser as served
 
 MODEL = "smollm2-135m"
@@ -54,38 +53,21 @@ def folder(bundle: Path, catalog: Catalog, own_data_dir: Path, tmp_path_factory:
 
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[str]:
-    """The address of a server of files that knows nothing of the atlas."""
-    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert server.stdout is not None
-    port = re.search(r"port (\d+)", server.stdout.readline())
-    assert port is not None
-    yield f"http://127.0.0.1:{port[1]}"
-    server.terminate()
-    server.wait(10)
-    server.stdout.close()
+    with file_server(folder) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Browser, site: str) -> Iterator[Page]:
     """A page whose scripts have no errors, and which misses no file."""
-    context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900}, color_scheme="light")
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield page
-    context.close()
-    assert errors == []
+    with faultless(browser, site) as page:
+        yield page
 
 
 def file_of(address: str) -> str:
