@@ -37,7 +37,7 @@ install: $(VENDOR)
 	@$(BIN)/atlas weights fetch
 
 test: install
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENDOR)
 	$(BIN)/ruff format --check .

@@ -43,6 +43,15 @@ os.environ.setdefault("ATLAS_ALLOWED_HOST", "testserver")
 os.environ.setdefault("ATLAS_REQUESTS_PER_MINUTE", "0")
 
 
+LONG = ("runtime/distributed/", "tests/browser/", "web/published/", "web/test_pages_in_browser.py")
+"""Files that take minutes: they come first, so that no process is left alone with one of them in the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, each in its own order."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The user's own data directory (ATLAS_DATA_DIR, or the default): weights are fetched into it once."""
